@@ -1,0 +1,41 @@
+# Two commands for a newcomer: `make demo` and `make test`. Everything else is a part of them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help install demo test lint types unit bench docs clean
+help:            ## list the targets
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+install: $(STAMP)  ## make .venv with everything the tests need
+
+# The stamp is written last, so an interrupted installation is started again.
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)   ## train on real data with growing batches, about half a minute
+	$(BIN)/accelerando demo
+
+test: lint types unit  ## everything CI checks
+
+lint: $(STAMP)   ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy, strict
+	$(BIN)/mypy
+
+unit: $(STAMP)   ## the test suite
+	$(BIN)/python -m pytest
+
+bench: $(STAMP)  ## every benchmark, short version
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
+
+docs: $(STAMP)   ## build the documentation, warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean:           ## remove what the other targets made
+	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,32 @@
+"""The errors accelerando raises on its own account.
+
+::
+
+    AccelerandoError
+    ├── ClusterError      the cluster has no workers left, or they cannot reach each other
+    ├── NotFiniteError    a loss, a gradient or a parameter stopped being a number
+    ├── StateError        a saved state that cannot be read or does not fit
+    └── UnsupportedError  a combination of settings or data that cannot work
+
+A wrong argument is a plain ``ValueError`` or ``TypeError``, as everywhere in scikit-learn.
+"""
+
+
+class AccelerandoError(Exception):
+    """Base class of all errors below."""
+
+
+class ClusterError(AccelerandoError, RuntimeError):
+    """The cluster cannot go on; the estimator holds the newest state that reached this process."""
+
+
+class NotFiniteError(AccelerandoError, ArithmeticError):
+    """Training stopped because a loss, a gradient or a parameter is not finite."""
+
+
+class StateError(AccelerandoError, ValueError):
+    """A saved state is damaged, of another version, or belongs to another estimator."""
+
+
+class UnsupportedError(AccelerandoError, ValueError):
+    """These settings cannot work together; raised before training starts."""
