@@ -1,0 +1,1 @@
+"""The engine behind the estimators: loop, data, state and what the machine needs."""

@@ -1,0 +1,163 @@
+"""What cannot work is said before training starts."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import skorch
+from torch.utils.data import DataLoader, IterableDataset
+
+from accelerando.exceptions import UnsupportedError
+from accelerando.train.feed import Feed
+from accelerando.train.loss import check_weightable, is_mean_over_rows
+from accelerando.train.microbatch import couples_rows
+from accelerando.train.plain import has_own_loss
+
+
+def check_settings(net: Any) -> None:
+    """Check the parameters that are accelerando's own."""
+    _check_rows("max_batch_size", net.max_batch_size, "None", lambda value: value is None)
+    _check_rows(
+        "micro_batch_size",
+        net.micro_batch_size,
+        '"auto" or None (never divide a batch)',
+        lambda value: value is None or value == "auto",
+    )
+    if net.channels_last not in (True, False, "auto"):
+        raise ValueError(
+            f'channels_last must be True, False or "auto". Got {net.channels_last!r} instead.'
+        )
+    _check_cluster(net)
+    loader = net.iterator_train
+    if not (isinstance(loader, type) and issubclass(loader, DataLoader)):
+        raise UnsupportedError(
+            "iterator_train must be torch's DataLoader or a subclass of it, since its chunks are "
+            f"put together to batches of changing size. Got {loader!r}."
+        )
+
+
+def _check_rows(name: str, value: Any, otherwise: str, allowed: Any) -> None:
+    if allowed(value):
+        return
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+        raise ValueError(
+            f"{name} must be a whole number of at least 1, {otherwise}. Got {value!r} instead."
+        )
+
+
+def _check_cluster(net: Any) -> None:
+    for name in ("examples_per_worker", "min_workers", "checkpoint_every"):
+        _check_rows(name, getattr(net, name), "no less", lambda value: False)
+    _check_rows(
+        "max_workers",
+        net.max_workers,
+        '"auto" (as many as pay) or None (as many as the cluster has)',
+        lambda value: value is None or value == "auto",
+    )
+    if isinstance(net.max_workers, int) and net.max_workers < net.min_workers:
+        raise ValueError(
+            f"min_workers must be at most max_workers. Got min_workers={net.min_workers} and "
+            f"max_workers={net.max_workers}."
+        )
+    for name in ("rank_timeout", "worker_timeout"):
+        seconds = getattr(net, name)
+        if not isinstance(seconds, int | float) or not seconds > 0:
+            raise ValueError(f"{name} must be a positive number of seconds. Got {seconds!r}.")
+    if net.data not in ("replicate", "shard"):
+        raise ValueError(f'data must be "replicate" or "shard". Got {net.data!r}.')
+    if net.client is not None and not hasattr(net.client, "scheduler_info"):
+        raise TypeError(
+            "client must be a distributed.Client, or None to train in this process. Got "
+            f"{net.client!r}."
+        )
+
+
+def check_classes(y: Any) -> None:
+    """Refuse classes that are names: no loss of PyTorch takes them."""
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    if kind in "OUS" and kind:
+        raise ValueError(
+            "y holds names or objects; PyTorch's losses want whole numbers from 0 on. Encode it: "
+            "y = sklearn.preprocessing.LabelEncoder().fit_transform(y)."
+        )
+
+
+def check_overrides(net: Any, *, weighted: bool) -> bool:
+    """Tell whether a subclass has its own training step, and refuse what that cannot honour."""
+    kind = type(net)
+    if kind.run_single_epoch is not skorch.NeuralNet.run_single_epoch:
+        raise UnsupportedError(
+            f"{kind.__name__} overrides run_single_epoch, which accelerando's loop replaces. "
+            "Override train_step, get_loss or infer, or write a callback."
+        )
+    own = any(
+        getattr(kind, name) is not getattr(skorch.NeuralNet, name)
+        for name in ("train_step", "train_step_single")
+    )
+    if own and net.client is not None:
+        raise UnsupportedError(
+            f"{kind.__name__} has its own train_step, which moves the parameters by itself: ranks "
+            "on a cluster could not agree. Override get_loss or infer instead, or train in this "
+            "process (client=None)."
+        )
+    if own and weighted:
+        raise UnsupportedError(
+            f"{kind.__name__} has its own train_step, which computes the loss itself: "
+            "sample_weight and class_weight cannot reach it. Override get_loss instead."
+        )
+    if own and isinstance(net.micro_batch_size, int):
+        raise UnsupportedError(
+            f"{kind.__name__} has its own train_step, so that micro_batch_size="
+            f"{net.micro_batch_size} would have no effect. Leave it at 'auto', or override "
+            "get_loss instead of train_step."
+        )
+    return own
+
+
+def check_weights(net: Any, X: Any) -> None:
+    """Refuse weights that the criterion cannot use or that have no rows to belong to."""
+    check_weightable(net.criterion_)
+    if isinstance(X, IterableDataset):
+        raise UnsupportedError(
+            "sample_weight belongs to numbered examples, and an IterableDataset has no numbers. "
+            "Let the data set yield the weights to your criterion, or use a map-style Dataset."
+        )
+
+
+def check_feed(net: Any, feed: Feed) -> None:
+    """Refuse what this kind of data cannot give."""
+    if feed.n_examples == 0:
+        raise ValueError("There are no training examples: X is empty, or train_split took all.")
+    if feed.n_examples is None and net.policy_.measures(0) is not None:
+        raise UnsupportedError(
+            f"{type(net.policy_).__name__} measures on the training set, which an IterableDataset "
+            "cannot give out of turn. Use RadaDamp, which needs no extra pass."
+        )
+    if (
+        net.client is not None
+        and isinstance(net.micro_batch_size, int)
+        and couples_rows(net.module_)
+    ):
+        raise UnsupportedError(
+            "micro_batch_size divides a batch into parts, and on a cluster BatchNorm wants the "
+            'whole of it at once. Leave micro_batch_size at "auto", or use GroupNorm.'
+        )
+    if isinstance(net.micro_batch_size, int) and couples_rows(net.module_):
+        warnings.warn(
+            f"The module has BatchNorm layers, whose statistics are those of a micro-batch of "
+            f"{net.micro_batch_size} rows and not of the whole batch: results depend on "
+            "micro_batch_size.",
+            stacklevel=2,
+        )
+
+
+def may_split(net: Any) -> bool:
+    """Tell whether dividing a batch is sure to leave the result as it is.
+
+    That holds for a loss that is a mean over rows and a module without BatchNorm, on a CPU; on a
+    GPU whole batches are faster.
+    """
+    on_cpu = all(p.is_cpu for _, p in net.get_all_learnable_params())
+    separable = is_mean_over_rows(net.criterion_) and not has_own_loss(net)
+    return on_cpu and separable and not couples_rows(net.module_)

@@ -1,0 +1,458 @@
+"""skorch's net with our training loop: the part all three estimators share."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, ClassVar, Self
+
+import pandas as pd
+import skorch
+import torch
+from dask import is_dask_collection
+from sklearn.callback import CallbackSupportMixin, with_callbacks
+from skorch.callbacks import Callback, PrintLog, ProgressBar
+from skorch.dataset import get_len
+from torch.utils.data import DataLoader
+
+from accelerando.batch_size import BatchSizePolicy, as_policy
+from accelerando.train import checks, state
+from accelerando.train.built import Built, is_factory
+from accelerando.train.data import MemoryBatches, in_memory, make_feed
+from accelerando.train.feed import Feed
+from accelerando.train.interrupt import Interrupt
+from accelerando.train.layout import settle_layout
+from accelerando.train.loop import Here, Training
+from accelerando.train.memory import steady_memory
+from accelerando.train.microbatch import MicroBatch
+from accelerando.train.progress import Progress
+from accelerando.train.records import Records, last_row
+from accelerando.train.routing import split_params
+from accelerando.train.run import RNG_LOCK, Run
+from accelerando.train.weights import training_weights
+
+EVALUATION_ROWS = 512
+
+
+class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
+    """Batch sizes that adapt, data by the batch, exact resume; the rest is skorch's."""
+
+    prefixes_: ClassVar[list[str]] = [*skorch.NeuralNet.prefixes_, "batch_size"]
+
+    def __init__(
+        self,
+        module: Any,
+        *args: Any,
+        batch_size: Any = 128,
+        max_batch_size: int | None = None,
+        micro_batch_size: int | str | None = "auto",
+        channels_last: bool | str = "auto",
+        random_state: Any = None,
+        client: Any = None,
+        examples_per_worker: int = 128,
+        min_workers: int = 1,
+        max_workers: int | str | None = None,
+        data: str = "replicate",
+        rank_timeout: float = 10.0,
+        worker_timeout: float = 300.0,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 100,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(module, *args, batch_size=batch_size, **kwargs)
+        self.max_batch_size = max_batch_size
+        self.micro_batch_size = micro_batch_size
+        self.channels_last = channels_last
+        self.random_state = random_state
+        self.client = client
+        self.examples_per_worker = examples_per_worker
+        self.min_workers = min_workers
+        self.max_workers = max_workers
+        self.data = data
+        self.rank_timeout = rank_timeout
+        self.worker_timeout = worker_timeout
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    # -- parameters ---------------------------------------------------------------------------
+
+    def set_params(self, **kwargs: Any) -> Self:
+        """Set parameters, the policy's ``batch_size__x`` among them."""
+        ours = {key: value for key, value in kwargs.items() if key.split("__")[0] == "batch_size"}
+        if "batch_size" in ours and ours["batch_size"] is not self.batch_size:
+            # Another policy does not inherit the settings of the one before.
+            for key in [key for key in vars(self) if key.startswith("batch_size__")]:
+                del self.__dict__[key]
+                self._params_to_validate.discard(key)
+        for key, value in ours.items():
+            setattr(self, key, value)
+            if key != "batch_size":
+                self._params_to_validate.add(key)
+        super().set_params(**{key: value for key, value in kwargs.items() if key not in ours})
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        """Clone everything but the client: a connection is shared, not copied."""
+        client, self.client = self.client, None
+        try:
+            twin: Self = super().__sklearn_clone__()
+        finally:
+            self.client = client
+        twin.client = client
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection to the cluster out: another process has its own."""
+        return {**super().__getstate__(), "client": None, "drive_": None}
+
+    def _get_param_names(self) -> list[str]:
+        # scikit-learn's callbacks live in private attributes that clone() copies by itself.
+        private = ("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx")
+        return [name for name in super()._get_param_names() if not name.startswith(private)]
+
+    def _policy(self) -> BatchSizePolicy:
+        size = self.get_params_for("iterator_train").get("batch_size")
+        if size is not None:  # skorch's own way to give training and validation different sizes
+            return as_policy(size)
+        return as_policy(self.batch_size, self.get_params_for("batch_size"))
+
+    # -- initialization -----------------------------------------------------------------------
+
+    def initialize(self) -> Self:
+        """Initialize all components, module parameters by ``random_state``."""
+        checks.check_settings(self)
+        self.policy_ = self._policy()
+        self.run_ = Run.start(self.random_state)
+        self.records_ = Records()
+        self.micro_ = self._micro_batch(self.run_)
+        self.resume_: state.Resume | None = None
+        self.saves_ = state.Saves()
+        self.listeners_: tuple[Any, Any, dict[str, list[Callback]]] = (None, None, {})
+        with RNG_LOCK, torch.random.fork_rng(devices=[], enabled=self.run_.seeded):
+            if self.run_.seeded:
+                torch.manual_seed(self.run_.seed)
+            super().initialize()
+        return self
+
+    def initialize_callbacks(self) -> Self:
+        """Initialize callbacks; skorch's ProgressBar counts batches whose size is not a number."""
+        super().initialize_callbacks()
+        if not isinstance(self.batch_size, int):
+            named: list[tuple[str, Any]] = vars(self)["callbacks_"]
+            self.callbacks_ = [(name, _counting(callback)) for name, callback in named]
+        return self
+
+    def _micro_batch(self, run: Run) -> MicroBatch:
+        if self.micro_batch_size is None:
+            return MicroBatch(whole=True)
+        if self.micro_batch_size != "auto":
+            return MicroBatch(fixed=int(self.micro_batch_size))
+        return MicroBatch(timed=not run.seeded)
+
+    # -- training -----------------------------------------------------------------------------
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **fit_params: Any) -> Self:
+        """Train further: finish an interrupted run, or train ``max_epochs`` more epochs.
+
+        Parameters
+        ----------
+        X, y : arrays, tensors, frames, dictionaries of them, or a Dataset
+            The training data; or a function that returns a Dataset, called in every process.
+        classes : array
+            For scikit-learn; the classes are taken from `y`.
+        **fit_params
+            ``sample_weight``, and what the module's ``forward`` takes.
+        """
+        if is_factory(X):
+            X = Built(X)
+        elif is_dask_collection(X):
+            from accelerando.train.cluster.chunks import take_chunks
+
+            X, y = take_chunks(self, X, y), None
+            if X.classes is not None:
+                self.classes_inferred_ = X.classes
+        super().partial_fit(X, y, classes=classes, **fit_params)
+        return self
+
+    def fit_loop(
+        self,
+        X: Any,
+        y: Any = None,
+        epochs: int | None = None,
+        *,
+        _routing_method: str = "fit",
+        sample_weight: Any = None,
+        **fit_params: Any,
+    ) -> Self:
+        """Split the data, then train epoch by epoch; called by ``fit`` and ``partial_fit``."""
+        self.check_data(X, y)
+        self.check_training_readiness()
+        datasets = self.get_split_datasets(X, y, **split_params(self, _routing_method, fit_params))
+        weights = None
+        if sample_weight is not None:
+            checks.check_weights(self, X)
+            weights = training_weights(sample_weight, get_len(X), datasets[0])
+        with ExitStack() as stack:
+            training = self._training(datasets[0], epochs, weights, fit_params)
+            for context in (steady_memory(), self.run_.randomness()):
+                stack.enter_context(context)
+            stack.enter_context(training.progress)
+            stack.enter_context(training.interrupt)
+            settle_layout(self, training.feed, fit_params)
+            training.progress.begin(self.run_)
+            engine = stack.enter_context(self._engine(training, datasets))
+            try:
+                self._train_epochs(training, engine, datasets, X, y)
+            except BaseException as error:
+                self._note_end(training, error)
+                raise
+        return self
+
+    def _training(
+        self, dataset: Any, epochs: int | None, weights: torch.Tensor | None, fit_params: Any
+    ) -> Training:
+        """Gather what the loop works with, and begin or continue a run."""
+        checks.check_settings(self)
+        self._read_checkpoint()
+        own_step = checks.check_overrides(self, weighted=weights is not None)
+        feed = self._feed(dataset)
+        checks.check_feed(self, feed)
+        self._begin_or_continue(feed, self.max_epochs if epochs is None else epochs)
+        self.micro_.whole = self.micro_batch_size is None or (
+            self.micro_batch_size == "auto" and (own_step or not checks.may_split(self))
+        )
+        return Training(
+            net=self,
+            feed=feed,
+            run=self.run_,
+            policy=self.policy_,
+            max_batch_size=self.max_batch_size,
+            micro=self.micro_,
+            records=self.records_,
+            progress=Progress(self.verbose),
+            interrupt=Interrupt(),
+            weights=weights,
+            fit_params=fit_params,
+            own_step=own_step,
+            after_updates=self._write_checkpoint if self.client is None else None,
+            every=self.checkpoint_every if self.checkpoint is not None else None,
+        )
+
+    def _feed(self, dataset: Any) -> Feed:
+        if hasattr(dataset, "lengths"):
+            from accelerando.train.cluster.chunks import ShardFeed
+
+            return ShardFeed(dataset.lengths)
+        options = {
+            k: v for k, v in self.get_params_for("iterator_train").items() if k != "batch_size"
+        }
+        return make_feed(dataset, options, loader=self.iterator_train)
+
+    def _begin_or_continue(self, feed: Feed, epochs: int) -> None:
+        run, policy = self.run_, self._policy()
+        if policy != self.policy_:  # changed by set_params since the last call
+            self.policy_, run.policy_state = policy, policy.start()
+        if run.update == 0 and not run.policy_state:
+            run.policy_state = policy.start()
+        other_data = feed.n_examples is not None and run.n_examples not in (None, feed.n_examples)
+        if run.interrupted and run.cursor and other_data:
+            warnings.warn(
+                f"The interrupted epoch had {run.n_examples} training examples, these data have "
+                f"{feed.n_examples}: a new run of {epochs} epochs begins, the rest is left out.",
+                stacklevel=2,
+            )
+            run.end_epoch()
+            run.until = run.epoch
+        resume, self.resume_ = self.resume_, None
+        if run.interrupted and resume is not None:
+            state.continue_with(self, resume)
+        if not run.interrupted:
+            run.until = run.epoch + epochs
+        run.n_examples = feed.n_examples if feed.n_examples is not None else run.n_examples
+
+    def _engine(self, training: Training, datasets: Any) -> AbstractContextManager[Any]:
+        """Return what trains the epochs: the loop in this process, or the ranks of a cluster."""
+        if self.client is None:
+            return nullcontext(Here())
+        from accelerando.train.cluster.drive import driving
+
+        return driving(self, training, datasets)
+
+    def _train_epochs(self, training: Training, engine: Any, datasets: Any, X: Any, y: Any) -> None:
+        run = training.run
+        dataset_train, dataset_valid = datasets
+        parts = {"dataset_train": dataset_train, "dataset_valid": dataset_valid}
+        valid = None if dataset_valid is None else self.get_iterator(dataset_valid, training=False)
+        whole = self._init_callback_context(max_subtasks=run.until - run.epoch)
+        whole.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        while run.epoch < run.until:
+            task = whole.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=self, X=X, y=y)
+            self._begin_epoch(run, parts)
+            engine.train_epoch(training)
+            run.end_epoch()
+            self.history.record("train_batch_count", len(self.history[-1, "batches"]))
+            step = self.validation_step if valid is None else engine.validation(self)
+            self.run_single_epoch(valid, False, "valid", step, **training.fit_params)
+            run.seconds = training.clock()
+            self.records_.epochs.add(
+                run.epoch, run.update, run.examples, run.batch_size, training.lr(), run.seconds
+            )
+            self.notify("on_epoch_end", **parts)
+            self._write_checkpoint()
+            stop = task.call_on_fit_task_end(
+                estimator=self, X=X, y=y, reconstruction_attributes=dict
+            )
+            if stop:
+                run.until = run.epoch
+            training.interrupt.check()
+        whole.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=dict)
+
+    def _begin_epoch(self, run: Run, parts: dict[str, Any]) -> None:
+        if not run.epoch_open:
+            self.notify("on_epoch_begin", **parts)
+            run.epoch_open = True
+            return
+        for _, callback in self.callbacks_:  # the interrupted epoch has its row in the history
+            callback.on_epoch_begin(self, **parts)
+
+    def _note_end(self, training: Training, error: BaseException) -> None:
+        """Keep what a later ``partial_fit`` needs to go on, unless a callback ended the run."""
+        run = training.run
+        run.seconds = training.clock()
+        if isinstance(error, KeyboardInterrupt) and run.cursor == 0:
+            # EarlyStopping raises KeyboardInterrupt between two epochs; Ctrl-C sets `pending`.
+            run.until = run.until if training.interrupt.pending else run.epoch
+        self.resume_ = (*state.capture_callbacks(self), state.learning_rates(self))
+
+    def get_iterator(self, dataset: Any, training: bool = False) -> Any:
+        """Return batches for evaluation: gathered from memory, or by ``iterator_valid``."""
+        name = "iterator_train" if training else "iterator_valid"
+        options = self.get_params_for(name)
+        fixed = self.batch_size if isinstance(self.batch_size, int) else EVALUATION_ROWS
+        rows = options.pop("batch_size", fixed)
+        rows = len(dataset) if rows == -1 else rows
+        loader = getattr(self, name)
+        memory = in_memory(dataset) if loader is DataLoader and not any(options.values()) else None
+        if memory is not None:
+            return MemoryBatches(memory, rows)
+        return loader(dataset, batch_size=rows, **options)
+
+    # -- what happened ------------------------------------------------------------------------
+
+    def history_frame(self) -> pd.DataFrame:
+        """Return one row per epoch: updates, examples, batch size, lr, losses, scores, seconds.
+
+        ``updates``, ``examples`` and ``seconds`` are totals since training began; ``batch_size``
+        and ``lr`` are those of the epoch's last update.
+        """
+        self.check_is_fitted()
+        rows = list(self.history)
+        rows = rows[:-1] if self.run_.epoch_open else rows
+        return self.records_.history_frame(rows)
+
+    def updates_frame(self) -> pd.DataFrame:
+        """Return one row per model update: batch size, lr, loss, gradient norm, seconds."""
+        self.check_is_fitted()
+        return self.records_.updates.frame()
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def save_state(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole training run to one file, atomically.
+
+        Called by a callback while it trains, the file is written as soon as all callbacks have
+        had the same event, so that nothing of it is missing from the state.
+
+        Parameters
+        ----------
+        path : path
+            A file; an older one is replaced only when the new one is complete.
+
+        See Also
+        --------
+        load_state : Continue such a run, in another process if need be.
+        """
+        self.check_is_fitted()
+        if self.saves_.postpone(path):
+            return
+        state.save(self, path, training=False)
+
+    def load_state(self, path: str | os.PathLike[str]) -> Self:
+        """Take up a run that ``save_state`` wrote; ``partial_fit`` then continues it.
+
+        Continuing gives the same parameters as never having stopped. Loading never runs code from
+        the file.
+
+        Parameters
+        ----------
+        path : path
+            A file written by an estimator with the same settings.
+        """
+        state.load(self, path)
+        return self
+
+    def _write_checkpoint(self) -> None:
+        if self.checkpoint is not None:
+            state.save(self, state.checkpoint_file(self.checkpoint), training=True)
+
+    def _read_checkpoint(self) -> None:
+        """Take up an unfinished run from the checkpoint directory, if this one has not begun."""
+        if self.checkpoint is None:
+            return
+        file = state.checkpoint_file(self.checkpoint)
+        if self.run_.update == 0 and state.is_unfinished(file):
+            state.load(self, file)
+
+    def notify(self, method_name: str, **cb_kwargs: Any) -> None:
+        """Call every callback, then write the states that one of them asked for."""
+        listeners = self.listeners(method_name)
+        getattr(self, method_name)(self, **cb_kwargs)
+        if not listeners:
+            return
+        with self.saves_:
+            for callback in listeners:
+                getattr(callback, method_name)(self, **cb_kwargs)
+        for path in self.saves_.due():
+            state.save(self, path, training=True)
+
+    def listeners(self, method_name: str) -> list[Callback]:
+        """Return the callbacks that do anything at this event; most do nothing at most events."""
+        callbacks, verbose, known = self.listeners_
+        if callbacks is not self.callbacks_ or verbose != self.verbose:
+            known = {}
+            self.listeners_ = (self.callbacks_, self.verbose, known)
+        if method_name not in known:
+            idle = getattr(Callback, method_name)
+            known[method_name] = [
+                callback
+                for _, callback in self.callbacks_
+                if getattr(type(callback), method_name) is not idle
+                and not _prints_for_nobody(callback, self.verbose)
+            ]
+        return known[method_name]
+
+    def on_batch_begin(
+        self, net: Any, batch: Any = None, training: bool = False, **kw: Any
+    ) -> None:
+        """Open the batch's row in the history."""
+        last_row(self.history_)["batches"].append({})
+
+
+def _counting(callback: Any) -> Any:
+    """Let a progress bar learn the number of batches from the epoch before."""
+    if isinstance(callback, ProgressBar) and callback.batches_per_epoch == "auto":
+        callback = copy.copy(callback)
+        callback.batches_per_epoch = "count"
+    return callback
+
+
+def _prints_for_nobody(callback: Callback, verbose: Any) -> bool:
+    """Tell whether a callback would format a table only to throw it away.
+
+    On small data that takes longer than many an epoch.
+    """
+    return type(callback) is PrintLog and callback.sink is print and not verbose
