@@ -1,0 +1,251 @@
+"""The ranks of one segment as a world: gradients meet in PyTorch's DistributedDataParallel.
+
+Beside the gradients an update needs a few numbers that all ranks agree on: the loss and the mass of
+the whole batch, and whether anybody wants to pause. They travel as the gradient of one more small
+parameter, the *tail*, in a bucket with the others: adding ``tail · numbers`` to the loss makes the
+numbers that parameter's gradient. No update needs a second message.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from accelerando.train.cluster.norm import Statistics, synchronized
+from accelerando.train.feed import Part
+from accelerando.train.world import Traffic
+
+
+class Carrier(nn.Module):
+    """The module, the criterion (it may have parameters, too) and the tail."""
+
+    def __init__(self, module: nn.Module, criterion: Any) -> None:
+        super().__init__()
+        self.module = module
+        self.criterion = criterion if isinstance(criterion, nn.Module) else None
+        kinds = {p.dtype for p in self.parameters() if p.requires_grad}
+        dtype = torch.float64 if kinds == {torch.float64} else torch.float32
+        device = next((p.device for p in self.parameters()), torch.device("cpu"))
+        self.tail = nn.Parameter(torch.zeros(3, dtype=dtype, device=device))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+class Group:
+    """One rank's end of a process group.
+
+    Parameters
+    ----------
+    net : estimator
+        With the module, criterion and device to train.
+    processes : torch.distributed.ProcessGroup
+        See :func:`form`.
+    unused : bool
+        Whether some parameters may get no gradient in some updates. DDP is not made for that, so
+        that gradients then meet after the backward pass and not during it.
+    """
+
+    def __init__(self, net: Any, processes: Any, *, unused: bool) -> None:
+        self.part = Part(processes.rank(), processes.size())
+        self.processes = processes
+        self.pause = False  # what this rank says
+        self.paused = False  # what all ranks have agreed on
+        self.traffic = Traffic()
+        self.carrier = Carrier(net.module_, net.criterion_)
+        self._statistics = Statistics(processes)
+        self._undo_norm = synchronized(net.module_, self._statistics)
+        self.wrapped: Any = None
+        if not unused:
+            self.wrap()
+        size = sum(p.nbytes for p in self.carrier.parameters() if p.requires_grad)
+        self._bytes = 2 * (self.part.size - 1) * size  # a ring, all ranks together
+        # The tail's numbers: the loss, the share of the batch's mass, the wish to pause.
+        self._numbers = torch.zeros_like(self.carrier.tail.data)
+        self._rest: tuple[float, bool] = (0.0, False)
+        self._share = 0.0
+        self._loss: torch.Tensor | None = None
+        # DDP takes the mean over the ranks where the sum is wanted.
+        self._factor = torch.tensor(float(self.part.size), device=self.carrier.tail.device)
+        self._ready = 0.0
+        self._watch = self._watch_last_gradient()
+
+    def wrap(self) -> None:
+        """Let gradients meet in PyTorch's DDP: bucket by bucket, during the backward pass."""
+        on_gpu = self.carrier.tail.is_cuda
+        self.wrapped = DistributedDataParallel(
+            self.carrier,
+            process_group=self.processes,
+            device_ids=[self.carrier.tail.device] if on_gpu else None,
+            init_sync=False,
+            forward_sync_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+
+    def _watch_last_gradient(self) -> Any:
+        """Note when this rank's own gradients are complete; what follows is waiting for others."""
+        first = next(p for p in self.carrier.parameters() if p.requires_grad)
+
+        def ready(_: torch.Tensor) -> None:
+            self._ready = time.perf_counter()
+
+        return first.register_post_accumulate_grad_hook(ready)  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Drop the process group now, so that ranks that wait for this one fail at once, too."""
+        self._watch.remove()
+        self._undo_norm()
+        if self.wrapped is not None:
+            # DDP's hooks keep it in reference cycles that only the garbage collector would find.
+            self.wrapped.reducer = self.wrapped.logger = self.wrapped.process_group = None
+        self.wrapped = self.processes = self._statistics.processes = None
+
+    # -- one update -----------------------------------------------------------------------------
+
+    def begin_update(self, seed: int, update: int, held: int) -> None:
+        """Make dropout depend on the seed, the update and the rank, not on what happened before."""
+        mixed = (seed * 1_000_003 + update) * 1_009 + self.part.rank
+        torch.default_generator.manual_seed(mixed % 2**63)
+        if self.carrier.tail.is_cuda:
+            torch.cuda.manual_seed(mixed % 2**63)
+        self._statistics.counts = held > 0
+
+    def forward(self, net: Any, X: Any, fit_params: Any, *, plain: bool) -> Any:
+        module = self.wrapped or self.carrier
+        if plain:
+            return module(X)
+        with _standing_in(net, module):
+            return net.infer(X, **fit_params)
+
+    def passing(self, *, last: bool) -> AbstractContextManager[object]:
+        return nullcontext() if last or self.wrapped is None else self.wrapped.no_sync()
+
+    def backward(self, loss: torch.Tensor, share: float, *, last: bool) -> None:
+        self._share += share
+        self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
+        if last:
+            tail, numbers = self.carrier.tail, self._numbers
+            tail.grad = None
+            numbers[0] = self._loss
+            if self._rest != (self._share, self.pause):
+                self._rest = (self._share, self.pause)
+                numbers[1:] = torch.tensor([self._share, float(self.pause)])
+            loss = loss + tail.dot(numbers)
+            self._share, self._loss = 0.0, None
+        if self._factor.dtype != loss.dtype:
+            self._factor = self._factor.to(loss)
+        loss.backward(self._factor)  # type: ignore[no-untyped-call]
+        if not last:
+            return
+        if self.wrapped is None:
+            self._meet()
+        self.traffic = Traffic(self._bytes, time.perf_counter() - self._ready)
+
+    def _meet(self) -> None:
+        """Take the mean of the gradients that exist on any rank, as DDP does for those on all."""
+        learnable = [p for p in self.carrier.parameters() if p.requires_grad]
+        present = torch.tensor([float(p.grad is not None) for p in learnable])
+        self.processes.allreduce([present]).wait()
+        for parameter, ranks in zip(learnable, present.tolist(), strict=True):
+            if ranks:
+                self._add_up(parameter)
+                assert parameter.grad is not None
+                parameter.grad /= self.part.size
+
+    def _add_up(self, parameter: torch.Tensor) -> None:
+        found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        dense = (found.to_dense() if found.is_sparse else found).contiguous()
+        self.processes.allreduce([dense]).wait()
+        parameter.grad = dense
+
+    def agree(self, losses: list[torch.Tensor], parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+        agreed = self.carrier.tail.grad
+        assert agreed is not None
+        total, share, pause = agreed.tolist()
+        self.paused = self.paused or pause > 0
+        if share > 0 and abs(share - 1.0) > 1e-6:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    parameter.grad /= share
+            total /= share
+        return torch.tensor(total)
+
+    # -- sums -----------------------------------------------------------------------------------
+
+    def total(self, *numbers: float) -> list[float]:
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.carrier.tail.device)
+        self.processes.allreduce([tensor]).wait()
+        return [float(number) for number in tensor]
+
+    def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
+        for parameter in parameters:
+            self._add_up(parameter)
+
+    def broadcast(self, content: bytes | None, source: int) -> bytes:
+        """Send a byte string from one rank to all."""
+        device = self.carrier.tail.device
+        length = torch.tensor([len(content) if content is not None else 0], device=device)
+        options = dist.BroadcastOptions()
+        options.rootRank = source
+        self.processes.broadcast([length], options).wait()
+        data = torch.empty(int(length), dtype=torch.uint8, device=device)
+        if content is not None:
+            data = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device)
+        self.processes.broadcast([data], options).wait()
+        return bytes(data.cpu().numpy())
+
+
+def form(
+    store: Any, rank: int, size: int, *, seconds: float, address: str, device: torch.device
+) -> Any:
+    """Form a process group that PyTorch's global registry knows nothing of.
+
+    Many of them may live in one process, and one that failed is dropped like any other object.
+    """
+    timeout = timedelta(seconds=seconds)
+    processes = dist.ProcessGroup(store, rank, size)
+    backend: Any
+    if device.type == "cuda":
+        kind = dist.ProcessGroup.BackendType.NCCL
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        backend = dist.ProcessGroupNCCL(store, rank, size, options)
+        backend._set_sequence_number_for_group()
+        backend.eager_connect_single_device(device)
+    else:
+        kind = dist.ProcessGroup.BackendType.GLOO
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._timeout = timeout
+        # Listen where the Dask worker listens, not on every interface of the machine.
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+        backend = dist.ProcessGroupGloo(store, rank, size, options)
+        backend._set_sequence_number_for_group()
+    processes._set_default_backend(kind)
+    processes._register_backend(device, kind, backend)
+    return processes
+
+
+def is_loss_of_contact(error: BaseException) -> bool:
+    """Tell an error of the network between ranks from one of the user's own code."""
+    text = str(error)
+    known = ("gloo", "NCCL", "ncclSystemError", "Connection closed by peer", "Broken pipe")
+    return isinstance(error, RuntimeError) and any(word in text for word in known)
+
+
+@contextmanager
+def _standing_in(net: Any, module: nn.Module) -> Iterator[None]:
+    """Let the estimator's own ``infer`` call the wrapped module."""
+    bare = net.module_
+    vars(net)["module_"] = module
+    try:
+        yield
+    finally:
+        vars(net)["module_"] = bare

@@ -1,0 +1,394 @@
+"""A rank: a long Dask task that trains when told to and answers questions in between."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import torch
+from distributed import get_worker, secede
+from distributed.comm import get_address_host
+from skorch.history import History
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+from accelerando.batch_size import BatchSizePolicy
+from accelerando.train.cluster.board import Address, Board
+from accelerando.train.cluster.chunks import ShardFeed, withdraw
+from accelerando.train.cluster.group import Group, form, is_loss_of_contact
+from accelerando.train.cluster.packet import pack, pack_state, take_up
+from accelerando.train.cluster.reins import Cancelled, Paused, Reins
+from accelerando.train.data import MemoryFeed
+from accelerando.train.feed import Feed
+from accelerando.train.layout import settle_layout
+from accelerando.train.loop import Training, train_epoch
+from accelerando.train.loss import every_row_counts
+from accelerando.train.memory import steady_memory
+from accelerando.train.tree import only_tensors
+
+_FORMING_SECONDS = 60.0
+_NAP = (0.001, 0.01)  # between two looks at the board: at first, and at most
+
+
+@dataclass
+class Order:
+    """Everything about a fit that stays as it is, sent to every rank once.
+
+    Attributes
+    ----------
+    net : estimator
+        A clone without callbacks and client.
+    policy : BatchSizePolicy
+        Decides batch sizes, on every rank alike.
+    feed : object with ``build(data)``
+        How to read the training set from the data placed on the worker.
+    valid : object with ``build(data)``, or None
+        How to read the validation batches.
+    weights : torch.Tensor or None
+        Weights of the training rows.
+    fit_params : dict
+        Arguments of the module's ``forward``.
+    whole : bool
+        Never divide a rank's rows into micro-batches.
+    seconds : float
+        How long a rank may be silent beyond twenty usual updates.
+    checkpoint_every : int or None
+        Updates between two states sent to the driver.
+    topic : str
+        Of the progress events.
+    callbacks : list of (name, callback)
+        Those that act on gradients.
+    """
+
+    net: Any
+    policy: BatchSizePolicy
+    feed: Any
+    valid: Any
+    weights: torch.Tensor | None
+    fit_params: dict[str, Any]
+    whole: bool
+    seconds: float
+    checkpoint_every: int | None
+    topic: str
+    callbacks: list[tuple[str, Any]]
+
+
+def serve(sealed: bytes, data: Any, address: tuple[str, int], place: str) -> None:
+    """Be a rank until told to stop, or until the board is gone because the driver is.
+
+    The order comes sealed, as the bytes of a pickle made by the driver: every rank opens a copy of
+    its own, which it may change.
+    """
+    worker = get_worker()
+    secede()  # other tasks, and ranks of other fits, go on beside this one
+    ended: list[BaseException | None] = []
+
+    def live() -> None:
+        try:
+            ended.append(_live(cloudpickle.loads(sealed), data, Address(*address), place, worker))
+        except BaseException as error:
+            ended.append(error)
+
+    # In a thread that Dask does not know of: its profiler would stop a task's thread a hundred
+    # times a second to look at the stack, which costs the other ranks as much as this one.
+    with steady_memory(one_arena=True):
+        thread = threading.Thread(target=live, name=place, daemon=True)
+        thread.start()
+        thread.join()
+    if ended[0] is not None:
+        raise ended[0]
+
+
+def _live(
+    order: Order, data: Any, address: Address, place: str, worker: Any
+) -> BaseException | None:
+    host = get_address_host(worker.address)
+    with _threads(worker.state.nthreads):
+        rank = Rank(order, data, Board(address), place, host, worker)
+        rank.warm_up()
+        with contextlib.suppress(_BoardGone):
+            rank.say("ready")
+            rank.obey()
+        rank.leave()
+    return rank.error
+
+
+class _BoardGone(Exception):  # noqa: N818  no error: the driver may just be done
+    """Nobody is there to work for."""
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with as many threads as Dask gave the worker."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, count))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass
+class Rank:
+    """One rank's state between commands."""
+
+    order: Order
+    data: Any
+    board: Board
+    place: str
+    host: str
+    worker: Any = None
+    group: Group | None = None
+    generation: int = -1
+    error: BaseException | None = None
+    feed: Feed | None = None
+    valid: Any = None
+    pace: list[float] = field(default_factory=list)  # seconds of a group's first updates
+    pace_of: int = -1
+
+    # -- preparation ----------------------------------------------------------------------------
+
+    def warm_up(self) -> None:
+        """Do what takes long the first time: imports, building the net, a group of one."""
+        order = self.order
+        self.net = order.net.initialize()
+        self.net.callbacks_ = order.callbacks
+        self.device = torch.device(self.net.device or "cpu")
+        self.net.micro_.whole = order.whole
+        self.net.policy_ = order.policy
+        self.feed = order.feed.build(self.data)
+        self.valid = None if order.valid is None else order.valid.build(self.data)
+        settle_layout(self.net, self.feed, order.fit_params)
+        targets = self.feed.data[1] if isinstance(self.feed, MemoryFeed) else None
+        self.every_row_counts = every_row_counts(self.net.criterion_, targets)
+        store = PrefixStore(f"warm/{self.place}", self.board.connect())
+        alone = form(store, 0, 1, seconds=60.0, address=self.host, device=self.device)
+        Group(self.net, alone, unused=False).close()
+
+    # -- commands -------------------------------------------------------------------------------
+
+    def obey(self) -> None:
+        """Carry out one command after the other until the end."""
+        number = 0
+        while True:
+            command = self._next(number)
+            number += 1
+            kind = command.pop("kind")
+            if kind == "end":
+                return
+            try:
+                getattr(self, f"do_{kind}")(**command)
+            except _BoardGone:
+                raise
+            except Exception as error:
+                # The task ends with it when the driver has taken from this rank what it needs.
+                self.leave()
+                self.error = self.error or error
+                self.say("raised", update=self.net.run_.update)
+
+    def _next(self, number: int) -> dict[str, Any]:
+        began = time.monotonic()
+        while True:
+            try:
+                command = self.board.commanded(self.place, number)
+            except RuntimeError as error:
+                raise _BoardGone from error
+            if command is not None:
+                return command
+            time.sleep(min(_NAP[1], max(_NAP[0], 0.05 * (time.monotonic() - began))))
+
+    def say(self, kind: str, **facts: Any) -> None:
+        """Drop a note for the driver."""
+        try:
+            self.board.drop({"kind": kind, "place": self.place, **facts})
+        except RuntimeError as error:
+            raise _BoardGone from error
+
+    def do_state(self, name: str) -> None:
+        """Hand the state over."""
+        try:
+            self.board.put(name, pack_state(self.net))
+        except RuntimeError as error:
+            raise _BoardGone from error
+        self.say("state", name=name, update=self.net.run_.update)
+
+    def do_validate(self, numbers: list[int], name: str) -> None:
+        """Evaluate some of the validation batches."""
+        results: dict[str, Any] = {}
+        for number in numbers:
+            step = self.net.validation_step(self.valid.batch(number), **self.order.fit_params)
+            results[str(number)] = [step["loss"].detach(), step["y_pred"]]
+        fit = only_tensors([y_pred for _, y_pred in results.values()])
+        if fit:
+            self.board.put(name, pack(results))
+        self.say("validated", name=name, fit=fit)
+
+    def do_segment(
+        self,
+        number: int,
+        generation: int,
+        members: list[str],
+        source: int | None,
+        blob: str | None,
+        epoch: int,
+        until: int,
+        groups: list[Any],
+        known: int,
+        unused: bool | None,
+        seconds: float,
+        chunks: list[int],
+        deposit: str | None,
+    ) -> None:
+        """Train with the given members until the epoch ends, a pause, or a loss of contact."""
+        began = time.perf_counter()
+        reins = None
+        try:
+            self._hold(chunks, deposit, generation)
+            if generation != self.generation:
+                self._join(generation, members, unused)
+            reins = Reins(self, number, watching=members[0] == self.place, unused=unused)
+            assert self.group is not None
+            if source is not None:
+                self._share(source, blob)
+            self._forget_records(known)
+            self.net.run_.seconds = seconds + time.perf_counter() - began
+            how = self._train(reins, epoch, until, groups)
+        except Cancelled:
+            how = "lost"
+            self.leave()
+        except Exception as error:
+            if not is_loss_of_contact(error):
+                raise
+            error.__traceback__ = None  # its frames hold the group that has to go
+            how = "lost"
+            self.leave()
+        run = self.net.run_
+        self.say(
+            "outcome",
+            generation=generation,
+            how=how,
+            update=run.update,
+            unused=reins.unused if reins else unused,
+        )
+
+    # -- parts of a segment -----------------------------------------------------------------------
+
+    def _join(self, generation: int, members: list[str], unused: bool | None) -> None:
+        """Form a group with the other members; give up when the driver knows better."""
+        self.leave()
+        formed: list[Any] = []
+
+        def forming() -> None:
+            store = PrefixStore(f"group/{generation}", self.board.connect())
+            rank = members.index(self.place)
+            try:
+                formed.append(
+                    form(
+                        store,
+                        rank,
+                        len(members),
+                        seconds=_FORMING_SECONDS,
+                        address=self.host,
+                        device=self.device,
+                    )
+                )
+            except Exception as error:
+                formed.append(error)
+
+        # In a thread of its own: while members meet, nothing can interrupt the one who waits.
+        thread = threading.Thread(target=forming, daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.002)
+            if not formed and self._flag(f"cancel/{generation}"):
+                raise Cancelled
+        if isinstance(formed[0], Exception):
+            raise Cancelled from formed[0]
+        self.group = Group(self.net, formed[0], unused=unused is not False)
+        self.generation = generation
+
+    def _hold(self, chunks: list[int], deposit: str | None, generation: int) -> None:
+        """Hold the chunks that this segment gives to this rank; wait for those on their way."""
+        if not isinstance(self.feed, ShardFeed) or set(chunks) == set(self.feed.chunks):
+            return
+        new: dict[int, list[Any]] | None = None if deposit is not None else {}
+        while new is None:
+            assert deposit is not None
+            new = withdraw(deposit)
+            if new is None:
+                if self._flag(f"cancel/{generation}"):
+                    raise Cancelled
+                time.sleep(0.005)
+        held = {n: chunk for n, chunk in self.feed.chunks.items() if n in chunks}
+        self.feed.hold({**held, **new})
+
+    def _flag(self, name: str) -> bool:
+        try:
+            return self.board.flag(name)
+        except RuntimeError as error:
+            raise _BoardGone from error
+
+    def _share(self, source: int, blob: str | None) -> None:
+        """Take up the state of the rank `source`, which may first get it from the driver."""
+        assert self.group is not None
+        content = None
+        if self.group.part.rank == source:
+            content = pack_state(self.net) if blob is None else self.board.take(blob)
+        content = self.group.broadcast(content, source)
+        self.net.records_.updates.load(take_up(self.net, content))
+
+    def _forget_records(self, known: int) -> None:
+        records = self.net.records_.updates
+        table = records.tensor()
+        records.load(table[table[:, 0] > known])
+
+    def _train(self, reins: Reins, epoch: int, until: int, groups: list[Any]) -> str:
+        net, order = self.net, self.order
+        assert self.group is not None
+        assert self.feed is not None
+        run = net.run_
+        while run.epoch < epoch:
+            run.end_epoch()
+        run.until = until
+        _set_groups(net, groups)
+        net.history_ = History()
+        net.history_.new_epoch()
+        self.group.pause = self.group.paused = False
+        training = Training(
+            net=net,
+            feed=self.feed,
+            run=run,
+            policy=order.policy,
+            max_batch_size=net.max_batch_size,
+            micro=net.micro_,
+            records=net.records_,
+            progress=reins,  # type: ignore[arg-type]
+            interrupt=reins,  # type: ignore[arg-type]
+            world=self.group,
+            weights=order.weights,
+            fit_params=order.fit_params,
+            every_row_counts=self.every_row_counts,
+        )
+        try:
+            train_epoch(training)
+        except Paused:
+            return "paused"
+        return "epoch"
+
+    def leave(self) -> None:
+        """Drop the group."""
+        if self.group is not None:
+            self.group.close()
+        self.group, self.generation = None, -1
+
+
+def _set_groups(net: Any, groups: list[Any]) -> None:
+    """Take over what callbacks on the driver may have set: learning rates, momentum, ..."""
+    for name, settings in zip(net._optimizers, groups, strict=True):
+        for group, values in zip(getattr(net, name + "_").param_groups, settings, strict=True):
+            group.update(values)

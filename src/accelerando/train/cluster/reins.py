@@ -1,0 +1,125 @@
+"""What happens on a rank between two updates: pauses, progress, wishes, checkpoints."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from accelerando.train.cluster.packet import pack_state
+from accelerando.train.run import Run
+
+if TYPE_CHECKING:
+    from accelerando.train.cluster.rank import Rank
+
+_LOOK_SECONDS = 0.1  # between two looks for a wish to pause; training goes on meanwhile
+_PROGRESS_SECONDS = 0.25
+_USUAL = 20  # a rank may take this many times the usual update before it counts as silent
+
+
+class Paused(Exception):  # noqa: N818  no error: the way out of the loop
+    """All ranks have agreed to stop after the update just done."""
+
+
+class Cancelled(Exception):  # noqa: N818
+    """The driver has given this segment up."""
+
+
+class Reins:
+    """Called by the loop as its progress display and as its interrupt.
+
+    The first rank looks at the board for the driver's wish to pause, and says it to the others in
+    the next update's tail, so that all stop after the same one.
+    """
+
+    def __init__(self, rank: Rank, segment: int, *, watching: bool, unused: bool | None) -> None:
+        self.rank = rank
+        self.segment = segment
+        self.watching = watching
+        self.unused = unused
+        self.batch_size = 0
+        if rank.pace_of != rank.generation:
+            rank.pace_of, rank.pace = rank.generation, []
+        self._last = time.perf_counter()
+        self._next_look = self._next_progress = self._last
+        self._examples = rank.net.run_.examples
+        self._bytes, self._waited = 0, 0.0
+
+    def update(self, run: Run, loss: float, lr: float) -> None:
+        """Note one update."""
+        group = self.rank.group
+        assert group is not None
+        if self.unused is None:
+            self._settle_unused()
+        now = time.perf_counter()
+        if run.batch_size != self.batch_size:
+            if self.batch_size:
+                self.rank.pace = []
+            self.batch_size = run.batch_size
+            if self.watching:
+                self.rank.say("batch", rows=run.batch_size)
+        if len(self.rank.pace) < _USUAL:
+            self.rank.pace.append(now - self._last)
+            if len(self.rank.pace) == _USUAL:
+                self._learn_speed()
+        self._last = now
+        if not self.watching:
+            return
+        self._bytes += group.traffic.bytes
+        self._waited += group.traffic.seconds
+        every = self.rank.order.checkpoint_every
+        if every is not None and run.update % every == 0:
+            name = f"checkpoint/{run.update}"
+            self.rank.board.put(name, pack_state(self.rank.net))
+            self.rank.say("checkpoint", name=name, update=run.update)
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            group.pause = group.pause or self.rank._flag(f"pause/{self.segment}")
+            if now >= self._next_progress:
+                self._report(run, loss, lr, now)
+
+    def check(self) -> None:
+        """Raise if all ranks have agreed to pause."""
+        group = self.rank.group
+        if group is not None and group.paused:
+            raise Paused
+
+    def _settle_unused(self) -> None:
+        """After the first update: gradients meet in DDP if every parameter has got one."""
+        net, group = self.rank.net, self.rank.group
+        assert group is not None
+        learnable = [p for _, p in net.get_all_learnable_params() if p.requires_grad]
+        self.unused = any(p.grad is None for p in learnable)
+        if not self.unused:
+            group.wrap()
+
+    def _learn_speed(self) -> None:
+        """Give up on a silent rank after a while that fits the speed of this model."""
+        group = self.rank.group
+        assert group is not None
+        usual = statistics.median(self.rank.pace)
+        group.processes.set_timeout(timedelta(seconds=self.rank.order.seconds + _USUAL * usual))
+        if self.watching:
+            self.rank.say("speed", ranks=group.part.size, rows=self.batch_size, seconds=usual)
+
+    def _report(self, run: Run, loss: float, lr: float, now: float) -> None:
+        seconds = max(now - self._next_progress + _PROGRESS_SECONDS, 1e-9)
+        self._next_progress = now + _PROGRESS_SECONDS
+        group = self.rank.group
+        assert group is not None
+        facts: dict[str, Any] = {
+            "update": run.update,
+            "epoch": run.epoch,
+            "cursor": run.cursor,
+            "batch_size": run.batch_size,
+            "ranks": group.part.size,
+            "loss": loss,
+            "lr": lr,
+            "examples_per_second": (run.examples - self._examples) / seconds,
+            "bytes_per_second": self._bytes / seconds,
+            "waiting": min(1.0, self._waited / seconds),
+        }
+        self._examples, self._bytes, self._waited = run.examples, 0, 0.0
+        if self.rank.worker is not None:
+            self.rank.worker.log_event(self.rank.order.topic, facts)

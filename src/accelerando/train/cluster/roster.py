@@ -1,0 +1,89 @@
+"""How many ranks, and which: pure decisions."""
+
+from __future__ import annotations
+
+import math
+
+from accelerando.batch_size import BatchSizePolicy
+from accelerando.train.run import Run
+
+
+def ranks_for(batch_size: int, examples_per_worker: int, fewest: int, most: int) -> int:
+    """Return clip(⌈batch_size / examples_per_worker⌉, fewest, most) [1]_.
+
+    References
+    ----------
+    .. [1] Sievert, "Improving the convergence of SGD through adaptive batch sizes" and its
+       implementation on Dask: the number of workers grows with the batch.
+
+    Examples
+    --------
+    >>> ranks_for(640, examples_per_worker=128, fewest=1, most=40)
+    5
+    """
+    return max(1, min(most, max(fewest, math.ceil(batch_size / examples_per_worker))))
+
+
+def planned(policy: BatchSizePolicy, run: Run, max_batch_size: int | None, epoch: int) -> int:
+    """Return the batch size a schedule plans for a coming epoch; 0 for policies that look first."""
+    if not policy.scheduled:
+        return 0
+    ahead = Run(**{**run.to_json(), "epoch": epoch})
+    return ahead.choose(policy, max_batch_size).batch_size
+
+
+def first_batch(policy: BatchSizePolicy, run: Run, max_batch_size: int | None) -> int:
+    """Return the batch size of the next update as far as it is known beforehand."""
+    if run.batch_size:
+        return run.batch_size
+    if policy.measures(run.update) is not None:
+        return int(getattr(policy, "initial", 1))
+    return run.choose(policy, max_batch_size).batch_size
+
+
+class Knee:
+    """Find out how many ranks pay, by trying: for ``max_workers="auto"``.
+
+    Each step up is measured at the same batch size before and after. The first step that saves
+    less than `worth` of an update's time is taken back, and that is the most from then on, until
+    the batch has doubled.
+    """
+
+    def __init__(self, worth: float = 0.05) -> None:
+        self.worth = worth
+        self.most: int | None = None
+        self._batch = 0
+        self._seconds: dict[int, float] = {}
+
+    def observe(self, ranks: int, batch_size: int, seconds: float) -> None:
+        """Take in the usual time of an update."""
+        if batch_size >= 2 * self._batch or batch_size < self._batch:
+            self._batch, self._seconds, self.most = batch_size, {}, None
+        self._seconds[ranks] = seconds
+
+    def seconds(self, ranks: int) -> float:
+        """Return what was measured."""
+        return self._seconds[ranks]
+
+    def advise(self, ranks: int, wanted: int) -> int:
+        """Return with how many ranks to go on.
+
+        Examples
+        --------
+        >>> knee = Knee()
+        >>> knee.observe(ranks=1, batch_size=64, seconds=0.010)
+        >>> knee.advise(ranks=1, wanted=4)
+        2
+        >>> knee.observe(ranks=2, batch_size=64, seconds=0.012)
+        >>> knee.advise(ranks=2, wanted=4)
+        1
+        """
+        if self.most is not None or ranks not in self._seconds:
+            return min(wanted, self.most or max(1, ranks))
+        smaller = [n for n in self._seconds if n < ranks]
+        if smaller:
+            before = max(smaller)
+            if self._seconds[ranks] > (1.0 - self.worth) * self._seconds[before]:
+                self.most = before
+                return min(wanted, before)
+        return min(wanted, 2 * ranks)
