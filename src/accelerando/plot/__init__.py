@@ -1,0 +1,10 @@
+"""Pictures of training runs and searches.
+
+matplotlib is needed for them and comes with ``pip install 'accelerando[plot]'``. Nothing here
+chooses a backend or opens a window: every function returns a figure to be shown or saved.
+"""
+
+from accelerando.plot._training import training as training
+from accelerando.search._plot import search as search
+
+__all__ = ["search", "training"]

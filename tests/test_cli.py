@@ -1,0 +1,126 @@
+"""The command line, in processes of its own where that is what matters."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from accelerando import __version__, cli
+from accelerando.exceptions import UnsupportedError
+
+
+def python(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # two waiting threads are slow on busy cores
+    )
+
+
+def test_help_names_the_commands():
+    done = python("-m", "accelerando", "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: accelerando")
+    assert "demo" in done.stdout
+    assert "NeuralNetClassifier" in done.stdout
+
+
+def test_help_does_not_load_pytorch():
+    code = (
+        "import sys\n"
+        "from accelerando.cli import main\n"
+        "main([])\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_demo_prints_one_table_and_saves_one_picture(tmp_path):
+    done = python("-m", "accelerando", "demo", "--epochs", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word in ("Constant", "GeoDamp", "RadaDamp", "test accuracy", "model updates", "next"):
+        assert word in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["accelerando-demo.png"]
+    assert (tmp_path / "accelerando-demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_table_does_without_unicode_where_it_must(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = python("-m", "accelerando", "demo", "--epochs", "1", "--no-picture", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "RadaDamp" in done.stdout
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"accelerando {__version__}\n"
+
+
+def test_without_a_command_it_prints_the_help(capsys):
+    assert cli.main([]) == 0
+    assert "accelerando demo" in capsys.readouterr().out
+
+
+def test_an_unknown_command_lists_the_known_ones(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["dance"])
+    assert stop.value.code == 2
+    assert "demo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (UnsupportedError("This\n  cannot work."), 2, "accelerando: This cannot work.\n"),
+        (ValueError("x must be 1."), 2, "accelerando: x must be 1.\n"),
+        (PermissionError(13, "Permission denied", "a.png"), 2, "Permission denied"),
+        (KeyboardInterrupt(), 130, "stopped"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_what_a_user_can_put_right_is_one_sentence(monkeypatch, capsys, error, code, says):
+    def add_commands(commands):
+        def run(arguments):
+            raise error
+
+        commands.add_parser("fail").set_defaults(run=run)
+
+    monkeypatch.setattr(cli, "PARTS", [*cli.PARTS, add_commands])
+    assert cli.main(["fail"]) == code
+    shown = capsys.readouterr().err
+    assert says in shown
+    assert shown.count("\n") == 1
+
+
+def test_what_is_our_own_fault_keeps_its_traceback(monkeypatch):
+    def add_commands(commands):
+        commands.add_parser("fail").set_defaults(run=lambda arguments: 1 / 0)
+
+    monkeypatch.setattr(cli, "PARTS", [add_commands])
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["fail"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--epochs", "0"], "--epochs must be a whole number of at least 1. Got 0"),
+        (["--seed", "-1"], "--seed must be a whole number of at least 0. Got -1"),
+        (["--output", "picture.txt"], "--output must end in one of .png"),
+        (["--output", "nowhere/picture.png"], "no folder 'nowhere'"),
+    ],
+)
+def test_wrong_options_of_the_demo_are_refused_before_it_trains(
+    arguments, says, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["demo", *arguments]) == 2
+    assert says in capsys.readouterr().err
