@@ -1,0 +1,121 @@
+"""Methods of the best model, offered by the search itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import numpy as np
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+__all__ = ["BestModelMixin"]
+
+
+def _best_has(name: str) -> Callable[[Any], bool]:
+    def check(search: Any) -> bool:
+        # Raises the AttributeError of the model itself: it may say why the method is missing.
+        getattr(getattr(search, "best_estimator_", search.estimator), name)
+        return True
+
+    return check
+
+
+class BestModelMixin(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """``predict`` and its relatives; a Dask array or DataFrame in gives a Dask array out."""
+
+    def _best(self) -> Any:
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_
+
+    @property
+    def classes_(self) -> Any:
+        """Class labels of the best model, if it is a classifier."""
+        return self._best().classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features seen by the best model."""
+        try:
+            best = self._best()
+        except ValueError as error:  # NotFittedError; hasattr must see an AttributeError
+            raise AttributeError(f"{type(self).__name__} has no n_features_in_ yet") from error
+        return int(best.n_features_in_)
+
+    @available_if(_best_has("predict"))  # type: ignore[untyped-decorator]
+    def predict(self, X: Any) -> Any:
+        """Predict with the best model."""
+        return _by_block(self._best().predict, X, self.predict_meta)
+
+    @available_if(_best_has("predict_proba"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Any:
+        """Class probabilities of the best model."""
+        return _by_block(self._best().predict_proba, X, self.predict_proba_meta)
+
+    @available_if(_best_has("predict_log_proba"))  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of the class probabilities of the best model."""
+        return _by_block(self._best().predict_log_proba, X, self.predict_proba_meta)
+
+    @available_if(_best_has("decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Any:
+        """Decision function of the best model."""
+        return _by_block(self._best().decision_function, X, None)
+
+    @available_if(_best_has("transform"))  # type: ignore[untyped-decorator]
+    def transform(self, X: Any) -> Any:
+        """Transform with the best model."""
+        return _by_block(self._best().transform, X, self.transform_meta)
+
+    @available_if(_best_has("inverse_transform"))  # type: ignore[untyped-decorator]
+    def inverse_transform(self, X: Any) -> Any:
+        """Undo ``transform`` with the best model."""
+        return _by_block(self._best().inverse_transform, X, None)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Score the best model with the metric that the search maximised."""
+        best = self._best()
+        X, y = dask.compute(X, y)
+        scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
+        return float(scorer(best, X) if y is None else scorer(best, X, y))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.estimator_type = inner.estimator_type
+        tags.classifier_tags = inner.classifier_tags
+        tags.regressor_tags = inner.regressor_tags
+        tags.target_tags = inner.target_tags
+        tags.input_tags.pairwise = inner.input_tags.pairwise
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.array_api_support = inner.array_api_support
+        return tags
+
+
+def _by_block(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:
+    if hasattr(X, "to_delayed") and hasattr(X, "_meta_nonempty"):
+        return _by_partition(method, X, meta)
+    if not hasattr(X, "map_blocks"):
+        return method(X)
+    X = X.rechunk({1: -1})
+    if meta is None:
+        meta = method(np.zeros((1, X.shape[1]), dtype=X.dtype))
+    if meta.ndim == 1:
+        return X.map_blocks(method, drop_axis=1, meta=meta[:0])
+    return X.map_blocks(method, chunks=(X.chunks[0], (meta.shape[1],)), meta=meta[:0])
+
+
+def _by_partition(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:
+    """Give the partitions of a Dask DataFrame to ``method`` as they are: models know columns."""
+    import dask.array as da
+
+    if meta is None:
+        meta = np.asarray(method(X._meta_nonempty))
+    late = dask.delayed(method, pure=False)
+    shape = (np.nan, *meta.shape[1:])  # how many rows a partition has is not known
+    return da.concatenate(
+        [da.from_delayed(late(part), shape=shape, dtype=meta.dtype) for part in X.to_delayed()]
+    )

@@ -1,0 +1,228 @@
+"""Brackets as data: how many models are trained for how many calls, in integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Bracket", "Rung", "halving_bracket", "hyperband_brackets", "hyperband_inputs"]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A step of successive halving: ``n_models`` models reach ``calls`` calls each."""
+
+    n_models: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """One run of successive halving: rungs with ever fewer models and ever more calls."""
+
+    index: int
+    rungs: tuple[Rung, ...]
+
+    @property
+    def n_models(self) -> int:
+        """How many models the bracket starts."""
+        return self.rungs[0].n_models
+
+    @property
+    def max_calls(self) -> int:
+        """The calls of its last survivors, which is also its critical path."""
+        return self.rungs[-1].calls
+
+    @property
+    def partial_fit_calls(self) -> int:
+        """All calls of the bracket: a rung adds what its models have not made before."""
+        done = 0
+        total = 0
+        for rung in self.rungs:
+            total += rung.n_models * (rung.calls - done)
+            done = rung.calls
+        return total
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The bracket under the names that Dask-ML gave to these numbers."""
+        return {
+            "bracket": self.index,
+            "n_models": self.n_models,
+            "partial_fit_calls": self.partial_fit_calls,
+            "decisions": [rung.calls for rung in self.rungs],
+        }
+
+
+def floor_log(value: int, base: int) -> int:
+    """Return the largest k with base**k <= value.
+
+    A float logarithm gives 4.999… for ``log(243, 3)``, and its floor loses a bracket.
+    """
+    exponent = 0
+    while base ** (exponent + 1) <= value:
+        exponent += 1
+    return exponent
+
+
+def hyperband_brackets(max_iter: int, aggressiveness: int = 3) -> tuple[Bracket, ...]:
+    r"""Algorithm 1 of Li et al., the most aggressive bracket first.
+
+    With :math:`R` = ``max_iter``, :math:`\eta` = ``aggressiveness`` and
+    :math:`s_{\max} = \lfloor \log_\eta R \rfloor`, bracket :math:`s` starts
+
+    .. math:: n = \left\lceil \frac{s_{\max} + 1}{s + 1}\, \eta^s \right\rceil
+
+    models, and its rung :math:`i` has :math:`\lfloor n \eta^{-i} \rfloor` models with
+    :math:`\lfloor R \eta^{i - s} \rfloor` calls each.
+
+    Parameters
+    ----------
+    max_iter : int
+        Calls of the longest trained models.
+    aggressiveness : int
+        One in ``aggressiveness`` models survives a rung.
+
+    References
+    ----------
+    L. Li, K. Jamieson, G. DeSalvo, A. Rostamizadeh and A. Talwalkar. Hyperband: a novel
+    bandit-based approach to hyperparameter optimization. JMLR 18(185), 2018.
+
+    Examples
+    --------
+    >>> [(b.n_models, b.rungs[0].calls) for b in hyperband_brackets(243)]
+    [(243, 1), (98, 3), (41, 9), (18, 27), (9, 81), (6, 243)]
+    """
+    _check_at_least("max_iter", max_iter, 1)
+    _check_at_least("aggressiveness", aggressiveness, 2)
+    eta = aggressiveness
+    s_max = floor_log(max_iter, eta)
+    brackets = []
+    for s in range(s_max, -1, -1):
+        n_models = _ceil_div((s_max + 1) * eta**s, s + 1)
+        rungs = tuple(Rung(n_models // eta**i, max_iter // eta ** (s - i)) for i in range(s + 1))
+        brackets.append(Bracket(s, rungs))
+    return tuple(brackets)
+
+
+def halving_bracket(
+    n_models: int,
+    n_initial_calls: int | None = None,
+    aggressiveness: int = 3,
+    max_iter: int | None = None,
+) -> Bracket:
+    """Successive halving: rung i has ``n_models // eta**i`` models, each eta times longer.
+
+    It ends with one survivor, or at ``max_iter`` calls. Without ``n_initial_calls`` the first
+    rung is as long as lets the last survivor reach ``max_iter`` (or one call, if that is open).
+
+    References
+    ----------
+    K. Jamieson and A. Talwalkar. Non-stochastic best arm identification and hyperparameter
+    optimization. AISTATS 2016.
+
+    Examples
+    --------
+    >>> halving_bracket(9, 1).rungs
+    (Rung(n_models=9, calls=1), Rung(n_models=3, calls=3), Rung(n_models=1, calls=9))
+    """
+    _check_at_least("n_initial_parameters", n_models, 1)
+    _check_at_least("aggressiveness", aggressiveness, 2)
+    if max_iter is not None:
+        _check_at_least("max_iter", max_iter, 1)
+    eta = aggressiveness
+    halvings = floor_log(n_models, eta)
+    if n_initial_calls is None:
+        n_initial_calls = 1 if max_iter is None else max(1, max_iter // eta**halvings)
+    _check_at_least("n_initial_iter", n_initial_calls, 1)
+    rungs: list[Rung] = []
+    for i in range(halvings + 1):
+        calls = n_initial_calls * eta**i
+        if max_iter is not None:
+            calls = min(calls, max_iter)
+        rungs.append(Rung(n_models // eta**i, calls))
+        if calls == max_iter:
+            break
+    return Bracket(0, tuple(rungs))
+
+
+def total(brackets: tuple[Bracket, ...]) -> dict[str, Any]:
+    """Return the metadata of several brackets, listed by their index."""
+    listed = sorted(brackets, key=lambda bracket: bracket.index)
+    return {
+        "partial_fit_calls": sum(bracket.partial_fit_calls for bracket in listed),
+        "n_models": sum(bracket.n_models for bracket in listed),
+        "brackets": [bracket.metadata for bracket in listed],
+    }
+
+
+def hyperband_inputs(
+    *,
+    n_params: int,
+    n_examples: int,
+    epochs: float,
+    aggressiveness: int = 3,
+    seconds_per_example: float | None = None,
+) -> dict[str, Any]:
+    r"""Rule of thumb for Hyperband's inputs, and what they will cost.
+
+    The longest trained model should see :math:`epochs \cdot n\_examples` examples and about
+    ``n_params`` combinations should be tried. Then (dissertation, §2.4.2)
+
+    .. math:: max\_iter = n\_params, \qquad chunk\_size = epochs \cdot n\_examples / n\_params
+
+    Twice as many combinations at the same cost is twice ``max_iter`` with half the chunk.
+
+    Parameters
+    ----------
+    n_params : int
+        About how many combinations of parameters to try.
+    n_examples : int
+        Rows of the training data.
+    epochs : float
+        Passes through the data of the longest trained model.
+    aggressiveness : int
+        As for :class:`HyperbandSearchCV`.
+    seconds_per_example : float, optional
+        Training time of one example; with it the answer has ``worker_seconds``.
+
+    Returns
+    -------
+    dict
+        ``max_iter``, ``chunk_size`` (pass both to the search), ``n_models`` and
+        ``partial_fit_calls`` that the plan will have, ``epochs_of_work`` (all calls of all models
+        in passes through the data), ``repeats`` (how often the rows must be repeated, 1 unless a
+        chunk is larger than the data) and, if asked, ``worker_seconds``.
+
+    Examples
+    --------
+    >>> cost = hyperband_inputs(n_params=299, n_examples=50_000, epochs=50, aggressiveness=4)
+    >>> cost["max_iter"], cost["chunk_size"], cost["n_models"]
+    (299, 8361, 378)
+    """
+    _check_at_least("n_params", n_params, 1)
+    _check_at_least("n_examples", n_examples, 1)
+    if not epochs > 0:
+        raise ValueError(f"epochs must be positive, got {epochs!r}.")
+    chunk_size = max(1, int(epochs * n_examples / n_params))
+    plan = total(hyperband_brackets(n_params, aggressiveness))
+    cost: dict[str, Any] = {
+        "max_iter": n_params,
+        "chunk_size": chunk_size,
+        "n_models": plan["n_models"],
+        "partial_fit_calls": plan["partial_fit_calls"],
+        "epochs_of_work": plan["partial_fit_calls"] * chunk_size / n_examples,
+        "repeats": _ceil_div(chunk_size, n_examples),
+    }
+    if seconds_per_example is not None:
+        cost["worker_seconds"] = plan["partial_fit_calls"] * chunk_size * seconds_per_example
+    return cost
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _check_at_least(name: str, value: Any, low: int) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
+        raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}.")
