@@ -1,0 +1,182 @@
+"""What is known so far: positions, and for every head how likely it sits at each place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accelerando.crowd.embedding import OrdinalEmbedding
+from accelerando.crowd.noise import NoiseModel, noise_model
+from accelerando.crowd.triplets import Triplets, as_triplets
+
+__all__ = ["Belief", "log_posterior"]
+
+Array = NDArray[np.float64]
+Single = NDArray[np.float32]
+Items = NDArray[np.intp]
+
+# Answers × places handled at a time: a few megabytes, whatever the number of answers.
+_BLOCK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Belief:
+    """An embedding together with the uncertainty about each head's place in it.
+
+    The place of head h is one of the positions ``x_1 … x_n`` (as in the crowd-kernel paper), with
+    posterior ``τ_hi ∝ exp(β Σ log p_i(answer))`` over the answers that mention h, where ``p_i`` is
+    the probability of an answer if h sat at ``x_i``. β < 1 *tempers* it: the exact posterior
+    takes the rest of the embedding for the truth and is far too sure of itself early on.
+
+    Parameters
+    ----------
+    positions : array of shape (n_items, n_components)
+    places : array of shape (n_places, n_components)
+        Where a head may be; the positions themselves, or a sample of them when they are many.
+    log_posterior : array of shape (n_items, n_places)
+        Row h: ``Σ log p_i`` for each place i, up to a constant.
+    noise : NoiseModel
+    lapse : float
+    temper : float in (0, 1], default=0.3
+        The exponent β.
+    trust : float in [0, 1], default=1
+        How far answers so far bear the embedding out; see :mod:`accelerando.crowd.trust`.
+
+    Examples
+    --------
+    >>> answers = [[0, 1, 2], [1, 0, 2], [2, 1, 0], [3, 2, 0], [2, 3, 1], [3, 2, 1]]
+    >>> model = OrdinalEmbedding(random_state=0).fit(answers)
+    >>> belief = Belief.from_embedding(model, answers)
+    >>> belief.posterior().sum(axis=1)
+    array([1., 1., 1., 1.])
+    """
+
+    positions: Array
+    places: Array
+    log_posterior: Array
+    noise: NoiseModel
+    lapse: float = 0.0
+    temper: float = 0.3
+    trust: float = 1.0
+    dissimilarity: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        shape = len(self.positions), len(self.places)
+        if self.log_posterior.shape != shape:
+            raise ValueError(
+                f"log_posterior must have one row per head and one column per place, {shape}; "
+                f"got {self.log_posterior.shape}."
+            )
+        if not 0.0 < self.temper <= 1.0:
+            raise ValueError(f"temper must lie in (0, 1]; got {self.temper!r}.")
+        if not 0.0 <= self.lapse < 0.5:
+            raise ValueError(f"lapse must lie in [0, 0.5); got {self.lapse!r}.")
+        if not 0.0 <= self.trust <= 1.0:
+            raise ValueError(f"trust must lie in [0, 1]; got {self.trust!r}.")
+        table = _dissimilarity(self.positions, self.places, self.noise)
+        object.__setattr__(self, "dissimilarity", table)
+
+    @classmethod
+    def from_embedding(
+        cls,
+        model: OrdinalEmbedding,
+        triplets: ArrayLike,
+        *,
+        temper: float = 0.3,
+        lapse: float = 0.0,
+        trust: float = 1.0,
+        feet: float = 1.0,
+        max_places: int = 1000,
+    ) -> Belief:
+        """The belief of a fitted model after these answers, rebuilt with its present positions.
+
+        The lapse rate of the belief is 0 by default, whatever the model was fitted with: tempering
+        already makes up for careless answers, and doubting twice costs a tenth more answers.
+        ``feet`` is the weight of an answer for the places of its feet (:func:`log_posterior`).
+
+        With more items than ``max_places`` evenly chosen positions stand for all of them, so that
+        memory grows with the number of items and not with its square.
+        """
+        noise = noise_model(model.noise)
+        positions = model.embedding_
+        chosen = np.linspace(0, len(positions) - 1, min(max_places, len(positions))).astype(int)
+        places = positions[chosen]
+        rows = as_triplets(triplets, n_items=model.n_items_)
+        table = log_posterior(positions, rows, noise, lapse=lapse, places=places, feet=feet)
+        return cls(positions, places, table, noise, lapse, temper, trust)
+
+    @property
+    def n_items(self) -> int:
+        """How many items there are."""
+        return len(self.positions)
+
+    def posterior(self, heads: ArrayLike | None = None) -> Array:
+        """``τ`` for the given heads (all by default): each row sums to one."""
+        rows = self.log_posterior if heads is None else self.log_posterior[np.asarray(heads)]
+        tempered = self.temper * rows
+        # The largest term becomes exp(0): a million answers cannot underflow every entry.
+        tempered = np.exp(tempered - tempered.max(axis=1, keepdims=True))
+        return np.asarray(tempered / tempered.sum(axis=1, keepdims=True))
+
+
+def log_posterior(
+    positions: ArrayLike,
+    triplets: ArrayLike,
+    noise: str | NoiseModel = "tste",
+    *,
+    lapse: float = 0.0,
+    places: ArrayLike | None = None,
+    feet: float = 1.0,
+) -> Array:
+    """Row h: ``Σ log p_i(winner, loser)`` over the answers that mention h, for every place i.
+
+    An answer bears on the places of all its three items: on that of its head, as in the
+    crowd-kernel paper, and with the weight ``feet`` on those of its winner and its loser, judged
+    with the head and the other foot where the embedding has them.
+
+    Examples
+    --------
+    >>> table = log_posterior([[0.0], [1.0], [4.0]], [[0, 1, 2]])
+    >>> table.argmax(axis=1).tolist()
+    [1, 0, 2]
+    >>> log_posterior([[0.0], [1.0], [4.0]], [[0, 1, 2]], feet=0.0)[1].tolist()
+    [0.0, 0.0, 0.0]
+    """
+    spots = np.asarray(positions, dtype=np.float64)
+    where = spots if places is None else np.asarray(places, dtype=np.float64)
+    model = noise_model(noise)
+    rows: Triplets = as_triplets(triplets, n_items=len(spots))
+    # Single precision within a block of answers, double precision for the sum of many blocks.
+    table = _dissimilarity(spots, where, model).astype(np.float32)
+
+    def between(one: Items, other: Items) -> Single:
+        squared = np.square(spots[one] - spots[other]).sum(axis=1)
+        return model.dissimilarity(squared).astype(np.float32)[:, None]
+
+    def summed(role: int, margin: Callable[[Items, Items, Items], Single]) -> Array:
+        total = np.zeros((len(spots), len(where)))
+        ordered = rows[np.argsort(rows[:, role], kind="stable")]
+        step = max(1, _BLOCK // len(where))
+        for begin in range(0, len(ordered), step):
+            block = ordered[begin : begin + step]
+            item = block[:, role]
+            logs = model.log_probability(margin(*block.T), lapse)
+            first = np.flatnonzero(np.r_[True, item[1:] != item[:-1]])
+            total[item[first]] += np.add.reduceat(logs, first, axis=0)
+        return total
+
+    total = summed(0, lambda _, winner, loser: table[loser] - table[winner])
+    if feet > 0.0:
+        total += feet * summed(1, lambda head, _, loser: between(head, loser) - table[head])
+        total += feet * summed(2, lambda head, winner, _: table[head] - between(head, winner))
+    return total
+
+
+def _dissimilarity(positions: Array, places: Array, noise: NoiseModel) -> Array:
+    """Of every item (row) and place (column)."""
+    item, place = (np.einsum("ij,ij->i", points, points) for points in (positions, places))
+    squared = np.maximum(item[:, None] - 2.0 * (positions @ places.T) + place, 0.0)
+    return np.asarray(noise.dissimilarity(squared), dtype=np.float64)

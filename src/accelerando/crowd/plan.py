@@ -1,0 +1,173 @@
+"""How many answers will an experiment need? Simulate it before paying for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelerando.crowd.adaptive import ARR
+from accelerando.crowd.embedding import OrdinalEmbedding
+from accelerando.crowd.metrics import triplet_accuracy
+from accelerando.crowd.passive import Random
+from accelerando.crowd.respond import AlienEggs
+from accelerando.crowd.sampler import Sampler
+from accelerando.crowd.simulate import simulate
+from accelerando.crowd.triplets import Triplets
+
+__all__ = ["AnswersNeeded", "plan"]
+
+Array = NDArray[np.float64]
+
+_HELD_OUT = 10_000
+# Each checkpoint has this many times the answers of the one before.
+_STEP = 1.25
+
+
+@dataclass(frozen=True)
+class AnswersNeeded:
+    """What a plan found for one sampler.
+
+    Attributes
+    ----------
+    sampler : str
+    answers : array of shape (n_runs,)
+        What each simulated experiment needed; the largest number tried where it did not get there.
+    reached : int
+        How many of the runs got there.
+    """
+
+    sampler: str
+    answers: Array
+    reached: int
+
+    @property
+    def middle(self) -> float:
+        """Median of the runs."""
+        return float(np.median(self.answers))
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Smallest and largest of the runs."""
+        return float(self.answers.min()), float(self.answers.max())
+
+
+def plan(
+    items: int,
+    dimensions: int = 2,
+    *,
+    within: float = 0.03,
+    runs: int = 5,
+    max_answers: int | None = None,
+    random_state: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> list[AnswersNeeded]:
+    """Answers needed until held-out accuracy is ``within`` of the best possible one.
+
+    Each run draws items uniformly in a cube of as many dimensions, and a crowd as careful as the
+    people who compared alien eggs (:class:`accelerando.crowd.AlienEggs`). Queries are asked at
+    random, and again as chosen by :class:`accelerando.crowd.ARR`.
+
+    Parameters
+    ----------
+    items : int
+    dimensions : int, default=2
+        Of the truth and of the fit.
+    within : float, default=0.03
+        How close to the accuracy of the true positions is good enough.
+    runs : int, default=5
+        Simulated experiments; the band is their spread.
+    max_answers : int, optional
+        Give up there; ``100 · items · dimensions`` by default.
+    random_state : int, default=0
+    progress : callable, optional
+        Called with a sentence after each run.
+
+    Examples
+    --------
+    >>> random, active = plan(12, 1, within=0.05, runs=2)
+    >>> random.sampler, active.sampler
+    ('Random', 'ARR')
+    >>> 12 < random.middle <= 1200
+    True
+    """
+    if items < 4:
+        raise ValueError(f"items must be at least 4; got {items}.")
+    if dimensions < 1 or runs < 1:
+        raise ValueError(
+            f"dimensions and runs must be at least 1; got dimensions={dimensions}, runs={runs}."
+        )
+    if not 0.0 < within < 0.5:
+        raise ValueError(f"within must lie between 0 and 0.5; got {within!r}.")
+    limit = 100 * items * dimensions if max_answers is None else max_answers
+    samplers: dict[str, Sampler] = {"Random": Random(), "ARR": ARR()}
+    needed: dict[str, list[tuple[float, bool]]] = {name: [] for name in samplers}
+    for run in range(runs):
+        rng = np.random.default_rng([random_state, run])
+        truth = rng.random((items, dimensions))
+        crowd = AlienEggs(truth)
+        held_out = _random_triplets(crowd, items, rng)
+        goal = triplet_accuracy(truth, held_out) - within
+        most = limit
+        for name, sampler in samplers.items():
+            found = _answers_until(
+                goal, sampler, crowd, held_out, shape=(items, dimensions), most=most, seed=run
+            )
+            needed[name].append(found)
+            # Where asking at random has got there, active queries are not followed much further.
+            most = min(limit, int(1.5 * found[0]))
+            if progress is not None:
+                progress(f"run {run + 1} of {runs}, {name}: {found[0]:,.0f} answers")
+    return [
+        AnswersNeeded(name, np.array([count for count, _ in found]), sum(ok for _, ok in found))
+        for name, found in needed.items()
+    ]
+
+
+def _answers_until(
+    goal: float,
+    sampler: Sampler,
+    crowd: AlienEggs,
+    held_out: Triplets,
+    *,
+    shape: tuple[int, int],
+    most: int,
+    seed: int,
+) -> tuple[float, bool]:
+    """(answers, whether the goal was reached), interpolated between checkpoints."""
+    items, dimensions = shape
+    checkpoints = [min(items, most)]
+    while checkpoints[-1] < most:
+        checkpoints.append(min(most, int(np.ceil(checkpoints[-1] * _STEP))))
+    seen = [(0.0, 0.5)]  # (answers, accuracy), from guessing on
+
+    def good_enough(triplets: Triplets, positions: Array | None) -> bool:
+        model = OrdinalEmbedding(n_components=dimensions, n_items=items, random_state=seed)
+        accuracy = model.fit(triplets, init=positions).score(held_out)
+        seen.append((float(len(triplets)), accuracy))
+        return accuracy >= goal
+
+    simulate(
+        items,
+        sampler,
+        crowd,
+        n_answers=most,
+        participants=max(10, most // 50),
+        embedding=OrdinalEmbedding(n_components=dimensions),
+        refit_every=max(10, items // 4),
+        snapshots=checkpoints,
+        stop=good_enough,
+        random_state=seed,
+    )
+    (before, worse), (after, better) = seen[-2:]
+    if better < goal:
+        return after, False
+    return before + (goal - worse) / (better - worse) * (after - before), True
+
+
+def _random_triplets(crowd: AlienEggs, items: int, rng: np.random.Generator) -> Triplets:
+    rows = np.argsort(rng.random((_HELD_OUT, items)), axis=1)[:, :3]
+    left = crowd(rows, rng) == 1
+    return np.where(left[:, None], rows, rows[:, [0, 2, 1]])

@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+
+from accelerando.crowd import ARR, AlienEggs, FromEmbedding, OrdinalEmbedding, simulate
+from accelerando.crowd.trust import Claims
+
+
+def made(claimed, came_true, n_answers=1_000):
+    """Claims about the last answers of an experiment."""
+    first = n_answers - len(came_true)
+    return Claims(list(range(first, n_answers)), [claimed] * len(came_true), list(came_true))
+
+
+def test_claims_that_come_true_are_trusted():
+    claims = made(0.8, [True] * 320 + [False] * 80)
+    assert claims.trust(1_000, 100) == 1.0
+
+
+def test_claims_that_do_not_come_true_are_not():
+    claims = made(0.8, [True] * 240 + [False] * 160)
+    assert claims.trust(1_000, 100) == pytest.approx(0.2)
+
+
+def test_a_few_answers_prove_nothing():
+    assert made(0.8, [True] * 6 + [False] * 4).trust(1_000, 100) == 1.0
+
+
+def test_more_coordinates_excuse_larger_claims():
+    claims = made(0.8, [True] * 276 + [False] * 124)
+    assert claims.trust(1_000, 10) < claims.trust(1_000, 150) <= claims.trust(1_000, 300)
+
+
+def test_early_failures_are_forgotten():
+    early = Claims(list(range(400)), [0.9] * 400, [False] * 400)
+    assert early.trust(500, 100) == pytest.approx(0.2)
+    assert early.trust(800, 100) == 1.0
+
+
+def test_claims_are_made_before_the_answer_is_fitted(eggs):
+    line = eggs(12, 300, seed=0)
+    model = OrdinalEmbedding(n_items=12, random_state=0).fit(line.triplets[:200])
+    chosen = np.arange(100) % 2 == 0
+    claims = Claims()
+    claims.add(model, line.triplets[200:], chosen)
+    assert claims.number == list(range(200, 300, 2))
+    assert np.mean(claims.came_true) == model.score(line.triplets[200::2])
+    assert min(claims.claimed) >= 0.5
+
+
+def test_the_sampler_asks_more_at_random_where_the_model_cannot_be_right():
+    wide = FromEmbedding(1.5 * np.random.default_rng(0).normal(size=(20, 8)), noise="ste", lapse=0)
+
+    def random_share(crowd, seed):
+        settings = {"n_answers": 400, "participants": 20, "random_state": seed}
+        run = simulate(20, ARR(), crowd, embedding=OrdinalEmbedding(n_components=1), **settings)
+        return run.at_random[200:].mean()
+
+    misfit = np.mean([random_share(wide, seed) for seed in range(6)])
+    fitting = np.mean([random_share(AlienEggs(range(20)), seed) for seed in range(6)])
+    assert misfit > fitting + 0.15
