@@ -1,0 +1,192 @@
+"""Files that come with an experiment: from a folder, an upload or a ZIP, within limits."""
+
+from __future__ import annotations
+
+import io
+import stat
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from accelerando.crowd.experiment.media import Media, recognise
+from accelerando.crowd.experiment.problems import SettingsProblem
+
+__all__ = ["Files", "Limits", "read_folder", "read_upload", "read_zip"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is taken from somebody else.
+
+    Attributes
+    ----------
+    upload_bytes : int
+        One request.
+    file_bytes, total_bytes : int
+        Of one file and of all together, unpacked.
+    files : int
+    ratio : float
+        How many times larger a packed file may become; pictures hardly shrink at all.
+    """
+
+    upload_bytes: int = 256 * 2**20
+    file_bytes: int = 64 * 2**20
+    total_bytes: int = 512 * 2**20
+    files: int = 10_000
+    ratio: float = 200.0
+
+
+@dataclass
+class Files:
+    """What was found.
+
+    Attributes
+    ----------
+    media : dict of name to Media
+    lists : dict of name to str
+        CSV files.
+    settings : dict of name to bytes
+        YAML files.
+    problems : list of SettingsProblem
+    """
+
+    media: dict[str, Media] = field(default_factory=dict)
+    lists: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, bytes] = field(default_factory=dict)
+    problems: list[SettingsProblem] = field(default_factory=list)
+
+    def add(self, name: str, data: bytes, limits: Limits) -> None:
+        """Sort one file in by what it is."""
+        suffix = PurePosixPath(name).suffix.lower()
+        base = PurePosixPath(name).name
+        if len(data) > limits.file_bytes:
+            self._problem(
+                name,
+                f"the file has {len(data):,} bytes.",
+                f"At most {limits.file_bytes:,} are taken.",
+            )
+        elif suffix in (".yaml", ".yml"):
+            self.settings[name] = data
+        elif suffix in (".csv", ".txt"):
+            try:
+                self.lists[name] = data.decode("utf-8-sig")
+            except UnicodeDecodeError:
+                self._problem(name, "the list is not UTF-8.", "Save it in UTF-8.")
+        else:
+            found = recognise(data)
+            if found is None:
+                self._problem(
+                    name,
+                    "this is neither a picture, film nor sound that browsers show.",
+                    "Use PNG, JPEG, GIF, WebP, AVIF, BMP, SVG, MP4, WebM, MOV, MP3, OGG, WAV, FLAC "
+                    "or M4A.",
+                )
+            elif name in self.media:
+                self._problem(name, "the file is there twice.", "Rename one of them.")
+            else:
+                self.media[name] = Media(base, found, data)
+
+    def merge(self, other: Files) -> None:
+        """Take over what another source had."""
+        for name in other.media:
+            if name in self.media:
+                self._problem(name, "the file is there twice.", "Rename one of them.")
+        self.media.update(other.media)
+        self.lists.update(other.lists)
+        self.settings.update(other.settings)
+        self.problems.extend(other.problems)
+
+    def _problem(self, name: str, message: str, remedy: str) -> None:
+        self.problems.append(SettingsProblem(message, remedy, name))
+
+
+def read_folder(folder: Path, limits: Limits = Limits()) -> Files:  # noqa: B008 (frozen)
+    """Every file in a folder and below it; hidden ones and links are left alone."""
+    files = Files()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not path.is_symlink() and not _hidden(name):
+            files.add(name, path.read_bytes(), limits)
+            if len(files.media) > limits.files:
+                files._problem(folder.name, f"more than {limits.files:,} files.", "Use fewer.")
+                break
+    return files
+
+
+def read_upload(name: str, data: bytes, limits: Limits = Limits()) -> Files:  # noqa: B008 (frozen)
+    """One uploaded file, or everything in it if it is a ZIP."""
+    if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        return read_zip(data, name, limits)
+    files = Files()
+    files.add(PurePosixPath(name.replace("\\", "/")).name or "file", data, limits)
+    return files
+
+
+def read_zip(
+    data: bytes,
+    name: str = "items.zip",
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+) -> Files:
+    """Unpack in memory, counting what really comes out: headers of a ZIP may lie.
+
+    Nothing is written to disk and no name in the ZIP is used as a path. Entries that try (``..``,
+    absolute, links) are problems, not skipped: somebody should look at that file.
+    """
+    files = Files()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for entry, content in _entries(archive, files, name, limits):
+                files.add(entry, content, limits)
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, ValueError) as error:
+        files._problem(name, f"the ZIP cannot be read: {error}.", "Pack it again.")
+    return files
+
+
+def _entries(
+    archive: zipfile.ZipFile, files: Files, name: str, limits: Limits
+) -> Iterator[tuple[str, bytes]]:
+    entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+    if len(entries) > limits.files:
+        files._problem(name, f"{len(entries):,} files in it.", f"At most {limits.files:,}.")
+        return
+    left = limits.total_bytes
+    for entry in entries:
+        path = entry.filename.replace("\\", "/")
+        if _hidden(path):
+            continue
+        if path.startswith("/") or ".." in path.split("/") or ":" in path.split("/")[0]:
+            files._problem(name, f"the entry {path!r} points outside.", "Pack the ZIP again.")
+            continue
+        if stat.S_ISLNK(entry.external_attr >> 16):
+            files._problem(name, f"the entry {path!r} is a link.", "Pack the file itself.")
+            continue
+        if entry.flag_bits & 1:
+            files._problem(name, "the ZIP has a password.", "Pack it without one.")
+            return
+        most = min(limits.file_bytes, left, int(limits.ratio * max(entry.compress_size, 1024)))
+        try:
+            with archive.open(entry) as stream:
+                content = stream.read(most + 1)
+        except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
+            files._problem(name, f"the entry {path!r} is damaged: {error}.", "Pack the ZIP again.")
+            continue
+        if len(content) > most:
+            files._problem(
+                name,
+                f"the entry {path!r} unpacks to more than {most:,} bytes.",
+                f"A file may have {limits.file_bytes:,} bytes, all of them {limits.total_bytes:,}, "
+                f"and not more than {limits.ratio:g} times its packed size.",
+            )
+            return
+        left -= len(content)
+        yield path, content
+
+
+def _hidden(name: str) -> bool:
+    parts = name.split("/")
+    return (
+        "__MACOSX" in parts
+        or any(p.startswith(".") and p != ".." for p in parts)
+        or (parts[-1].lower() in ("thumbs.db", "desktop.ini"))
+    )

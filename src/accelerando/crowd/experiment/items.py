@@ -1,0 +1,168 @@
+"""The things that are compared: texts, pictures, films, sounds, pieces of HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from accelerando.crowd.experiment.html import clean_html, plain_text
+from accelerando.crowd.experiment.media import Media
+from accelerando.crowd.experiment.problems import SettingsProblem
+
+__all__ = ["Item", "items_from_csv", "items_from_files", "natural_order"]
+
+ItemKind = Literal["text", "image", "video", "audio", "html"]
+
+KINDS: tuple[ItemKind, ...] = ("text", "image", "video", "audio", "html")
+_LABEL = 200
+
+
+@dataclass(frozen=True)
+class Item:
+    """One of the things that are compared.
+
+    Attributes
+    ----------
+    kind : str
+        "text", "image", "video", "audio" or "html".
+    text : str
+        The text itself, or a name for it in tables and plots.
+    html : str
+        Sanitised; for "html" only.
+    media : str
+        Key of the :class:`Media`; for pictures, films and sounds.
+    alt : str
+        What a screen reader says.
+    """
+
+    kind: ItemKind
+    text: str
+    html: str = ""
+    media: str = ""
+    alt: str = ""
+
+    @classmethod
+    def of_text(cls, text: str) -> Item:
+        """A text, shown as it is."""
+        return cls("text", text, alt=text)
+
+    @classmethod
+    def of_html(cls, html: str, alt: str = "") -> Item:
+        """A piece of HTML, cleaned."""
+        words = plain_text(html)[:_LABEL]
+        cleaned = clean_html(html)
+        if cleaned == words:
+            return cls("text", words, alt=alt or words)
+        if not words:
+            found = re.search(r'(?:alt|src)="([^"]+)"', cleaned)
+            words = found[1].rpartition("/")[2] if found else "item"
+        return cls("html", words, html=cleaned, alt=alt or words)
+
+    @classmethod
+    def of_media(cls, media: Media, alt: str = "") -> Item:
+        """A picture, film or sound."""
+        stem = media.name.rpartition("/")[2]
+        spoken = alt or re.sub(r"[_-]+", " ", stem.rpartition(".")[0] or stem)
+        return cls(media.kind, stem, media=media.key, alt=spoken)
+
+
+def natural_order(names: Iterable[str]) -> list[str]:
+    """Sort by name, numbers in it by value: 2.png comes before 10.png.
+
+    Examples
+    --------
+    >>> natural_order(["10.png", "2.png", "cat.png"])
+    ['2.png', '10.png', 'cat.png']
+    """
+
+    def key(name: str) -> list[tuple[int, int, str]]:
+        parts = re.split(r"([0-9]{1,15})", name)
+        return [(0, int(p), "") if p.isdigit() and p.isascii() else (1, 0, p) for p in parts if p]
+
+    return sorted(names, key=lambda name: (key(name), name))
+
+
+def items_from_files(files: Mapping[str, Media]) -> list[Item]:
+    """One item per picture, film or sound, in natural order of their names."""
+    return [Item.of_media(files[name]) for name in natural_order(files)]
+
+
+def items_from_csv(
+    text: str, file: str, media: Mapping[str, Media], *, html: bool = False
+) -> tuple[list[Item], list[SettingsProblem]]:
+    r"""Items from a CSV list.
+
+    With a header that names ``text``, ``html``, ``image``, ``video`` or ``audio`` (and ``alt``),
+    one item per row. Without one, each line is an item: a text, or with ``html=True`` a piece of
+    HTML.
+
+    Examples
+    --------
+    >>> items, problems = items_from_csv("text,alt\nred,a colour\n", "list.csv", {})
+    >>> items[0].text, items[0].alt, problems
+    ('red', 'a colour', [])
+    """
+    problems: list[SettingsProblem] = []
+    items: list[Item] = []
+    header: list[str] | None = None
+    # A line without a header is one item however many commas are in it.
+    lines = text.splitlines()
+    first = [cell.strip().lower() for cell in lines[0].split(",")] if lines else []
+    if first and set(first) <= {*KINDS, "alt"} and set(first) & set(KINDS):
+        header = first
+    if header is None:
+        for line in lines:
+            content = line.strip().strip('"') if not html else line.strip()
+            if content:
+                items.append(Item.of_html(content) if html else Item.of_text(content))
+        return items, problems
+    reader = csv.reader(io.StringIO(text))
+    next(reader)
+    try:
+        for row in reader:
+            if len(row) > len(header) == 1:
+                row = [",".join(row)]  # a single column needs no quotes
+            if len(row) > len(header):
+                sentence = f"{len(row)} cells, and {len(header)} columns."
+                remedy = "Put a text with a comma in quotes."
+                problems.append(SettingsProblem(sentence, remedy, file, reader.line_num))
+                continue
+            cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
+            if not any(cells.values()):
+                continue
+            item = item_from_cells(cells, media)
+            if isinstance(item, str):
+                problems.append(SettingsProblem(item, "", file, reader.line_num))
+            else:
+                items.append(item)
+    except csv.Error as error:
+        problems.append(
+            SettingsProblem(f"not a CSV list: {error}.", "Check the quotes.", file, reader.line_num)
+        )
+    return items, problems
+
+
+def item_from_cells(cells: Mapping[str, str], media: Mapping[str, Media]) -> Item | str:
+    """An item from ``{"image": "cat.png", "alt": "a cat"}``, or the sentence why not."""
+    unknown = sorted(set(cells) - {*KINDS, "alt"})
+    if unknown:
+        return f"unknown {', '.join(unknown)}; an item has one of {', '.join(KINDS)}, and alt."
+    named = [kind for kind in KINDS if cells.get(kind)]
+    if len(named) != 1:
+        return f"an item needs exactly one of {', '.join(KINDS)}; got {', '.join(named) or 'none'}."
+    kind, alt = named[0], cells.get("alt", "")
+    value = cells[kind]
+    if kind == "text":
+        return Item("text", value, alt=alt or value)
+    if kind == "html":
+        return Item.of_html(value, alt)
+    found = media.get(value) or media.get(value.rpartition("/")[2])
+    if found is None:
+        return f"there is no file {value!r} with this experiment."
+    if found.kind != kind:
+        return f"{value!r} is {found.type} by its content, not {kind}."
+    return Item.of_media(found, alt)

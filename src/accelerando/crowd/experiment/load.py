@@ -1,0 +1,302 @@
+"""From files to an experiment, or to the list of everything that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from accelerando.crowd.experiment.files import Files, Limits, read_folder, read_upload
+from accelerando.crowd.experiment.items import (
+    Item,
+    item_from_cells,
+    items_from_csv,
+    items_from_files,
+)
+from accelerando.crowd.experiment.media import Media
+from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
+from accelerando.crowd.experiment.salmon import is_salmon, translate
+from accelerando.crowd.experiment.settings import Settings
+from accelerando.crowd.experiment.yaml_lines import Document, read_yaml
+
+__all__ = ["Experiment", "load_experiment", "make_experiment"]
+
+_MAX_ITEMS = 100_000
+_SETTINGS_NAMES = ("experiment.yaml", "experiment.yml", "init.yaml", "init.yml")
+# Free text: what looks like a number, a date or a yes in YAML is still a word here.
+_WORDS = {"title", "instructions", "debrief", "texts", "css", "name", "language", "slots"}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment as its experimenter described it.
+
+    Attributes
+    ----------
+    settings : Settings
+    items : list of Item
+    media : dict of key to Media
+    notices : list of str
+        What was understood differently from what was written, for example in Salmon's files.
+    """
+
+    settings: Settings
+    items: list[Item]
+    media: dict[str, Media] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+
+def load_experiment(
+    path: str | Path,
+    items: str | Path | None = None,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+) -> Experiment:
+    """Read a folder with ``experiment.yaml``, such a file, or Salmon's ``init.yaml`` with its ZIP.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder or the YAML file.
+    items : str or Path, optional
+        A ZIP, CSV or folder with the items, as Salmon has them beside its ``init.yaml``.
+
+    Raises
+    ------
+    SettingsError
+        With all problems at once.
+    """
+    place = Path(path)
+    file = _settings_file(place)
+    files = Files()
+    if items is not None:
+        source = Path(items)
+        if source.is_dir():
+            files.merge(read_folder(source, limits))
+        else:
+            files.merge(read_upload(source.name, source.read_bytes(), limits))
+    document = read_yaml(file.read_bytes(), file.name)
+    wanted = _wants(document)
+    if wanted is not None and not files.media and not files.lists:
+        files.merge(_beside(file.parent, wanted, document, limits))
+    elif items is None and wanted is None and _is_bare(document):
+        for zipped in sorted(file.parent.glob("*.zip"))[:1]:
+            files.merge(read_upload(zipped.name, zipped.read_bytes(), limits))
+    return make_experiment(document, files)
+
+
+def make_experiment(document: Document, files: Files) -> Experiment:
+    """An experiment from a parsed settings file and the files that came with it."""
+    notices: list[str] = []
+    value = document.value
+    if not isinstance(value, dict):
+        if not document.problems:
+            document.problem(
+                (),
+                "the file must hold keys and values.",
+                "`accelerando crowd new DIR` writes one to begin with.",
+            )
+        raise SettingsError([*document.problems, *files.problems])
+    salmon = is_salmon(value)
+    if salmon:
+        value, notices = translate(value, document)
+    else:
+        value = _words(value, document, ())
+    described = value.pop("items", None)
+    items = _items(described, document, files, html=salmon)
+    settings: Settings | None = None
+    try:
+        settings = Settings.model_validate(value)
+    except ValidationError as error:
+        for found in error.errors(include_url=False):
+            path = tuple(_yaml_path(found["loc"]))
+            message, remedy = _say(found)
+            document.problem(path, message, remedy)
+    if settings is not None:
+        _check_numbers(settings, len(items), document)
+    problems = [*document.problems, *files.problems]
+    if problems:
+        raise SettingsError(sorted(problems, key=lambda p: (p.file != document.file, p.line or 0)))
+    assert settings is not None
+    used = {item.media for item in items}
+    media = {m.key: m for m in files.media.values() if m.key in used}
+    return Experiment(settings, items, media, notices)
+
+
+def _settings_file(place: Path) -> Path:
+    if place.is_dir():
+        for name in _SETTINGS_NAMES:
+            if (place / name).is_file():
+                return place / name
+        raise SettingsError(
+            [
+                SettingsProblem(
+                    f"there is no {' or '.join(_SETTINGS_NAMES[::2])} in {place.name or place}.",
+                    "`accelerando crowd new DIR` writes one.",
+                )
+            ]
+        )
+    if not place.is_file():
+        raise SettingsError(
+            [
+                SettingsProblem(
+                    f"there is no file {place.name}.", "`accelerando crowd new DIR` writes one."
+                )
+            ]
+        )
+    return place
+
+
+def _wants(document: Document) -> str | None:
+    """The file or folder that the items come from, if they do."""
+    value = document.value
+    if not isinstance(value, dict):
+        return None
+    items = value.get("items")
+    if isinstance(items, str):
+        return items
+    if isinstance(items, list) and any(isinstance(item, dict) for item in items):
+        return "."
+    return None
+
+
+def _is_bare(document: Document) -> bool:
+    value = document.value
+    return isinstance(value, dict) and not ({"items", "targets"} & set(value))
+
+
+def _beside(folder: Path, wanted: str, document: Document, limits: Limits) -> Files:
+    place = (folder / wanted).resolve()
+    if not place.is_relative_to(folder.resolve()):
+        document.problem(
+            ("items",), f"{wanted!r} lies outside the experiment's folder.", "Move it inside."
+        )
+        return Files()
+    if place.is_dir():
+        found = read_folder(place, limits)
+        if wanted == ".":
+            # The folder itself holds other things, too: the settings, the database, notes.
+            found.problems.clear()
+        return found
+    if place.is_file():
+        return read_upload(place.name, place.read_bytes(), limits)
+    document.problem(
+        ("items",),
+        f"there is no file or folder {wanted!r} beside {document.file}.",
+        "Put the items there, or list them here.",
+    )
+    return Files()
+
+
+def _items(described: Any, document: Document, files: Files, *, html: bool) -> list[Item]:
+    items: list[Item] = []
+    if isinstance(described, bool) or (described is not None and not described):
+        document.problem(
+            ("items",), "no items.", "Give a list, a number, or the name of a folder, ZIP or CSV."
+        )
+    elif isinstance(described, int):
+        if not 3 <= described <= _MAX_ITEMS:
+            document.problem(
+                ("items",), f"{described} items.", f"There must be 3 to {_MAX_ITEMS:,}."
+            )
+            return []
+        items = [Item.of_text(str(number)) for number in range(described)]
+    elif isinstance(described, list):
+        items = _listed(described, document, files.media, html=html)
+    elif isinstance(described, str) or described is None:
+        for name, text in files.lists.items():
+            found, problems = items_from_csv(text, name, files.media, html=html)
+            items += found
+            files.problems += problems
+        if not files.lists:
+            items = items_from_files(files.media)
+        if not items and not files.problems and not document.problems:
+            document.problem(
+                ("items",), "no items.", "List them here, or name a folder, ZIP or CSV file."
+            )
+            return []
+    else:
+        document.problem(("items",), "items must be a list, a number or the name of a file.")
+        return []
+    key = "targets" if html and described is not None else "items"
+    broken = bool(document.problems or files.problems)
+    if len(items) < 3 and not broken:
+        document.problem((key,), f"{len(items)} items.", "A query needs at least 3.")
+    if len(items) > _MAX_ITEMS:
+        document.problem((key,), f"{len(items):,} items.", f"There may be {_MAX_ITEMS:,}.")
+    return items
+
+
+def _listed(
+    described: list[Any], document: Document, media: Mapping[str, Media], *, html: bool
+) -> list[Item]:
+    key = "targets" if html else "items"
+    items: list[Item] = []
+    for number, entry in enumerate(described):
+        if isinstance(entry, dict):
+            cells = {
+                str(name): document.raw.get((key, number, str(name)), str(value))
+                for name, value in entry.items()
+            }
+            made = item_from_cells(cells, media)
+            if isinstance(made, str):
+                document.problem((key, number), made)
+            else:
+                items.append(made)
+        elif isinstance(entry, list):
+            document.problem((key, number), "an item must be a text.", "Remove the brackets.")
+        else:
+            text = document.raw.get((key, number), str(entry))
+            if not text.strip():
+                document.problem((key, number), "an empty item.", "Remove it or write something.")
+            items.append(Item.of_html(text) if html else Item.of_text(text))
+    return items
+
+
+def _words(value: Any, document: Document, path: tuple[str | int, ...]) -> Any:
+    """Where words are expected, take the characters as they stand in the file."""
+    if isinstance(value, dict):
+        return {key: _words(child, document, (*path, key)) for key, child in value.items()}
+    if path and path[0] in _WORDS and isinstance(value, bool | int | float):
+        return document.raw.get(path, value)
+    if len(path) > 1 and path[-1] in ("code", "version", "text") and not isinstance(value, list):
+        return value if value is None else document.raw.get(path, value)
+    return value
+
+
+def _yaml_path(location: tuple[int | str, ...]) -> list[str | int]:
+    """Pydantic's place without the names of union members and function wrappers."""
+    kept: list[str | int] = []
+    for part in location:
+        if isinstance(part, str) and (part in ("[key]",) or "[" in part or part in _UNION_NAMES):
+            continue
+        kept.append(part)
+    return kept
+
+
+_UNION_NAMES = {"int", "float", "str", "constrained-int", "constrained-str"}
+
+
+def _say(found: Any) -> tuple[str, str]:
+    kind = found["type"]
+    if kind == "extra_forbidden":
+        return "this key is unknown.", "Check its spelling, or remove it."
+    if kind == "value_error":
+        return f"{found['ctx']['error']}.", ""
+    message = found["msg"]
+    message = message[0].lower() + message[1:]
+    given = found.get("input")
+    shown = repr(given) if isinstance(given, str | int | float | bool | None) else "something else"
+    return f"{message}; got {shown[:80]}.", "`accelerando crowd new DIR` shows every key."
+
+
+def _check_numbers(settings: Settings, n_items: int, document: Document) -> None:
+    reported = set()
+    for path, number in settings.numbers_used():
+        if number >= n_items > 0 and (path, number) not in reported:
+            reported.add((path, number))
+            document.problem(
+                path, f"there is no item {number}.", f"Items are counted from 0 to {n_items - 1}."
+            )

@@ -1,0 +1,58 @@
+"""What is wrong with an experiment's files: all of it at once, each with its place and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from accelerando.exceptions import AccelerandoError
+
+__all__ = ["SettingsError", "SettingsProblem"]
+
+
+@dataclass(frozen=True)
+class SettingsProblem:
+    """One thing to put right.
+
+    Attributes
+    ----------
+    message : str
+        What is wrong.
+    remedy : str
+        What to do about it.
+    file : str
+        Name of the file, without its folder.
+    line, column : int or None
+        Counted from 1; None where a file has no lines.
+    key : str
+        Dotted path of the setting, for example ``participants.answers``.
+    """
+
+    message: str
+    remedy: str = ""
+    file: str = ""
+    line: int | None = None
+    column: int | None = None
+    key: str = ""
+
+    def __str__(self) -> str:
+        place = self.file
+        if self.line is not None:
+            place += f":{self.line}"
+        key = f" {self.key}:" if self.key else ""
+        place = f"{place}:" if place else ""
+        return f"{place}{key} {self.message} {self.remedy}".strip()
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return asdict(self)
+
+
+class SettingsError(AccelerandoError, ValueError):
+    """An experiment cannot be made from these files; :attr:`problems` says why, line by line."""
+
+    def __init__(self, problems: Sequence[SettingsProblem]) -> None:
+        self.problems = list(problems)
+        count = len(self.problems)
+        head = "1 problem" if count == 1 else f"{count} problems"
+        super().__init__("\n".join([f"{head}:", *(f"  {problem}" for problem in self.problems)]))

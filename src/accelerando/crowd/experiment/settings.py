@@ -1,0 +1,226 @@
+"""The settings of an experiment: what ``experiment.yaml`` may say, and its defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from accelerando.crowd.experiment.texts import TEXTS
+
+__all__ = ["Outcome", "Settings"]
+
+Outcome = Literal["done", "screened_out", "no_consent", "full", "withdrawn"]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+ItemNumber = Annotated[int, Field(ge=0)]
+Text = Annotated[str, Field(max_length=100_000)]
+
+
+class _Part(BaseModel):
+    """Unknown keys are typing errors, and a setting never changes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SamplerSettings(_Part):
+    """One sampler; ``class`` and the parameters of that class in :mod:`accelerando.crowd`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    kind: Literal["ARR", "Random", "RoundRobin", "Validation", "Greedy", "Uncertainty"] = Field(
+        alias="class"
+    )
+    random_share: float | None = Field(default=None, ge=0, le=1)
+    pairs: Annotated[int, Field(ge=1)] | Literal["auto", "all"] | None = None
+    items: list[ItemNumber] | None = None
+    queries: list[Annotated[list[ItemNumber], Field(min_length=3, max_length=3)]] | None = None
+
+    @model_validator(mode="after")
+    def _fits_the_class(self) -> Self:
+        adaptive = self.kind in ("ARR", "Greedy", "Uncertainty")
+        for name in ("random_share", "pairs"):
+            if getattr(self, name) is not None and not adaptive:
+                raise ValueError(f"{name} is a parameter of ARR, Greedy and Uncertainty only")
+        if (self.kind == "Validation") != (self.queries is not None):
+            raise ValueError("queries belongs to Validation, and Validation needs it")
+        return self
+
+
+class EmbeddingSettings(_Part):
+    """The model that is fitted while answers arrive."""
+
+    dimensions: int = Field(default=2, ge=1, le=20)
+    noise: Literal["tste", "ste", "ckl", "logistic", "gnmds", "soe"] = "tste"
+    lapse: Annotated[float, Field(ge=0, lt=0.5)] | Literal["estimate"] = 0.05
+    warmup: int | None = Field(default=None, ge=1)
+    temper: float = Field(default=0.3, gt=0, le=1)
+
+
+class ParticipantSettings(_Part):
+    """Who may answer, and how much."""
+
+    answers: int | None = Field(default=50, ge=1)
+    total_answers: int | None = Field(default=None, ge=1)
+    total_participants: int | None = Field(default=None, ge=1)
+    returning: Literal["resume", "refuse", "new"] = "resume"
+    id_parameters: list[str] = ["participant", "puid", "PROLIFIC_PID", "workerId", "id"]
+    keep_parameters: list[str] = [
+        *("STUDY_ID", "SESSION_ID", "assignmentId", "hitId", "survey_code"),
+    ]
+    pseudonyms: bool = False
+    withdraw: bool = True
+    one_sampler: bool = False
+
+
+class Consent(_Part):
+    """Shown first; nothing is asked before it is given."""
+
+    text: Text
+    version: str = "1"
+
+
+class KnownQuery(_Part):
+    """A query with its known answer."""
+
+    head: ItemNumber
+    left: ItemNumber
+    right: ItemNumber
+    winner: ItemNumber | None = None
+
+    @model_validator(mode="after")
+    def _three_items(self) -> Self:
+        if len({self.head, self.left, self.right}) < 3:
+            raise ValueError("head, left and right must be three different items")
+        if self.winner not in (None, self.left, self.right):
+            raise ValueError(f"winner must be left or right, {self.left} or {self.right}")
+        return self
+
+
+class Checks(_Part):
+    """Is the participant paying attention?"""
+
+    queries: list[KnownQuery] = []
+    every: int = Field(default=10, ge=2)
+    repeat_every: int | None = Field(default=None, ge=5)
+    fail_after: int | None = Field(default=None, ge=1)
+
+    @field_validator("queries")
+    @classmethod
+    def _answers_are_known(cls, queries: list[KnownQuery]) -> list[KnownQuery]:
+        if any(query.winner is None for query in queries):
+            raise ValueError("each attention check needs its winner")
+        return queries
+
+
+class Breaks(_Part):
+    """A pause after every so many answers."""
+
+    every: int | None = Field(default=None, ge=1)
+    text: Text = ""
+    seconds: int = Field(default=0, ge=0)
+
+
+class Completion(_Part):
+    """How a session ends: a code to show, a page to go to."""
+
+    code: str | None = None
+    redirect: str | None = None
+
+    @field_validator("redirect")
+    @classmethod
+    def _a_web_address(cls, address: str | None) -> str | None:
+        if address is not None and not address.startswith(("https://", "http://")):
+            raise ValueError("must begin with https:// or http://")
+        return address
+
+
+class FixedQuery(_Part):
+    """What the k-th query of everybody is: from this sampler, or exactly this one."""
+
+    sampler: str | None = None
+    query: Annotated[list[ItemNumber], Field(min_length=3, max_length=3)] | None = None
+
+
+class Slots(_Part):
+    """Pieces of HTML around the query, as Salmon has them."""
+
+    top: Text = ""
+    middle: Text = ""
+    bottom: Text = ""
+
+
+class Settings(_Part):
+    """Everything about an experiment but its items and its answers.
+
+    Examples
+    --------
+    >>> Settings(name="eggs").participants.answers
+    50
+    """
+
+    name: Name = "experiment"
+    title: str = Field(default="Similarity judgements", min_length=1, max_length=200)
+    language: str = Field(default="en", pattern=r"^[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*$")
+    instructions: Text = (
+        "You will see one item on top and two below. Choose the one below that is more like the "
+        "one on top."
+    )
+    consent: Consent | None = None
+    practice: list[KnownQuery] = []
+    checks: Checks = Checks()
+    breaks: Breaks = Breaks()
+    skip: bool = False
+    keyboard: bool = True
+    debrief: Text = "<b>Thank you!</b>"
+    completion: dict[Outcome, Completion] = {}
+    texts: dict[str, Annotated[str, Field(max_length=2000)]] = {}
+    slots: Slots = Slots()
+    css: Text = ""
+    media_hosts: list[Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.-]+(:[0-9]+)?$")]] = []
+    pause_between: int = Field(default=150, ge=0, le=10_000)
+    samplers: dict[Name, SamplerSettings] = Field(
+        default={"arr": SamplerSettings.model_validate({"class": "ARR"})}, min_length=1
+    )
+    shares: dict[str, Annotated[float, Field(ge=0)]] | None = None
+    fixed: dict[Annotated[int, Field(ge=1)], FixedQuery] = {}
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    target_accuracy: float | None = Field(default=None, gt=0.5, lt=1)
+    participants: ParticipantSettings = ParticipantSettings()
+    seed: int = Field(default=0, ge=0, lt=2**31)
+
+    @field_validator("texts")
+    @classmethod
+    def _known_texts(cls, texts: dict[str, str]) -> dict[str, str]:
+        unknown = sorted(set(texts) - set(TEXTS))
+        if unknown:
+            raise ValueError(f"unknown {', '.join(unknown)}; there are {', '.join(TEXTS)}")
+        return texts
+
+    @model_validator(mode="after")
+    def _shares_fit_the_samplers(self) -> Self:
+        if self.shares is not None:
+            if set(self.shares) != set(self.samplers):
+                raise ValueError(
+                    f"shares must name the samplers {', '.join(self.samplers)}, each once"
+                )
+            if sum(self.shares.values()) <= 0:
+                raise ValueError("shares must not all be 0")
+        for place, fixed in self.fixed.items():
+            if fixed.sampler is not None and fixed.sampler not in self.samplers:
+                raise ValueError(f"fixed {place}: there is no sampler {fixed.sampler!r}")
+        return self
+
+    def numbers_used(self) -> list[tuple[tuple[str | int, ...], int]]:
+        """Every item number in these settings, with its place: are there such items?"""
+        used: list[tuple[tuple[str | int, ...], int]] = []
+        for k, known in enumerate(self.practice):
+            used += [(("practice", k), n) for n in (known.head, known.left, known.right)]
+        for k, known in enumerate(self.checks.queries):
+            used += [(("checks", "queries", k), n) for n in (known.head, known.left, known.right)]
+        for name, sampler in self.samplers.items():
+            used += [(("samplers", name, "items"), n) for n in sampler.items or []]
+            for query in sampler.queries or []:
+                used += [(("samplers", name, "queries"), n) for n in query]
+        for place, fixed in self.fixed.items():
+            used += [(("fixed", str(place), "query"), n) for n in fixed.query or []]
+        return used

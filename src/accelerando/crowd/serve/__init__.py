@@ -1,0 +1,1 @@
+"""Running the service: processes, the worker, and the commands that start them."""

@@ -1,0 +1,106 @@
+"""A large search on a Dask cluster: every worker looks at other pairs, the best of all count."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from accelerando.crowd.belief import Belief
+from accelerando.crowd.search import Found, search
+
+__all__ = ["ClusterSearch", "merge"]
+
+log = logging.getLogger("accelerando.crowd.worker")
+
+
+class ClusterSearch:
+    """Search on the workers of a Dask scheduler; in this process if they cannot be reached.
+
+    Parameters
+    ----------
+    scheduler : str
+        For example ``tcp://10.0.0.5:8786``.
+    seconds : float
+        How long each worker looks.
+    patience : float, default=5
+        Seconds to wait for the scheduler to answer.
+    """
+
+    def __init__(self, scheduler: str, seconds: float, patience: float = 5.0) -> None:
+        self.scheduler, self.seconds, self.patience = scheduler, seconds, patience
+        self._client: Any = None
+
+    def __call__(self, belief: Belief, **options: Any) -> Found:
+        """As :func:`accelerando.crowd.search`."""
+        rng = options.pop("random_state", None)
+        seed = int(np.random.default_rng(rng).integers(2**31))
+        options |= {"seconds": self.seconds}
+        try:
+            return self._on_workers(belief, options, seed)
+        except Exception as error:  # a cluster may vanish at any moment, queries must still come
+            log.warning("searching here, not on the cluster: %s", error)
+            self.close()
+            return search(belief, random_state=seed, **options)
+
+    def _on_workers(self, belief: Belief, options: dict[str, Any], seed: int) -> Found:
+        from distributed import Client
+
+        if self._client is None:
+            self._client = Client(self.scheduler, timeout=self.patience, set_as_default=False)
+        workers = list(self._client.scheduler_info()["workers"])
+        if not workers:
+            raise RuntimeError("the cluster has no workers")
+        shared = self._client.scatter(belief, broadcast=True)
+        futures = [
+            self._client.submit(
+                _search_part, shared, options, seed + k, workers=[worker], pure=False
+            )
+            for k, worker in enumerate(workers)
+        ]
+        try:
+            parts = self._client.gather(futures, errors="raise")
+        finally:
+            self._client.cancel(futures)
+        return merge(parts, int(options.get("top", 1)))
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        if self._client is not None:
+            self._client.close(timeout=5)
+            self._client = None
+
+
+def _search_part(belief: Belief, options: dict[str, Any], seed: int) -> Found:
+    return search(belief, random_state=seed, **options)
+
+
+def merge(parts: list[Found], top: int) -> Found:
+    """The ``top`` best queries of each head among all parts, each once.
+
+    Examples
+    --------
+    >>> one = Found(np.array([[0, 1, 2]]), np.array([0.5]), 10)
+    >>> two = Found(np.array([[0, 1, 3]]), np.array([0.7]), 10)
+    >>> found = merge([one, two], top=1)
+    >>> found.queries.tolist(), found.n_scored
+    ([[0, 1, 3]], 20)
+    """
+    best: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
+    for part in parts:
+        for (head, left, right), score in zip(
+            part.queries.tolist(), part.scores.tolist(), strict=True
+        ):
+            best[head][left, right] = score
+    rows, scores = [], []
+    for head, feet in best.items():
+        for (left, right), score in sorted(feet.items(), key=lambda pair: -pair[1])[:top]:
+            rows.append((head, left, right))
+            scores.append(score)
+    return Found(
+        np.array(rows, dtype=np.intp).reshape(-1, 3),
+        np.array(scores),
+        sum(part.n_scored for part in parts),
+    )

@@ -1,0 +1,126 @@
+"""What ``accelerando crowd serve`` does."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import secrets
+import socket
+import sys
+import time
+from pathlib import Path
+
+from accelerando.crowd.experiment import Experiment, load_experiment
+from accelerando.crowd.serve.processes import Serving, supervise
+from accelerando.crowd.store import Store
+from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.web import accounts
+
+__all__ = ["database_url", "listen", "prepare", "run_serve"]
+
+ACCOUNT = "experimenter"
+
+
+def run_serve(options: argparse.Namespace) -> int:
+    """Check, store, print the links, serve until Ctrl-C."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    made = [load_experiment(path, options.items) for path in options.experiments]
+    if (options.certificate is None) != (options.key is None):
+        raise ValueError("--certificate and --key belong together; give both or neither.")
+    if options.processes < 1:
+        raise ValueError(f"--processes must be at least 1; got {options.processes}.")
+    given = options.database or os.environ.get("ACCELERANDO_DATABASE")
+    url = database_url(given, options.experiments)
+    store = Store(url)
+    password = prepare(store, made, reset=options.reset_password)
+    with store.read() as connection:
+        names = stored.names(connection)
+    store.close()
+    listener = listen(options.host, options.port)
+    port = listener.getsockname()[1]
+    scheme = "http" if options.certificate is None else "https"
+    shown = f"[{options.host}]" if ":" in options.host else options.host
+    base = f"{scheme}://{shown}:{port}{options.root_path}"
+
+    def ready() -> None:
+        for name in names:
+            print(f"participants:  {base}/e/{name}/")
+        print(f"experimenter:  {base}/experiments")
+        if password is None:
+            print(f"sign in as:    {ACCOUNT}  (forgotten? --reset-password)")
+        else:
+            print(f"sign in as:    {ACCOUNT}  password: {password}  (shown this once)")
+        if options.host not in ("127.0.0.1", "::1", "localhost") and scheme == "http":
+            print("note: without TLS anybody on the way can read answers and the password;")
+            print("      use --certificate and --key, or a proxy that speaks TLS.")
+        print("stop:          Ctrl-C", flush=True)
+
+    serving = Serving(
+        database=url,
+        processes=options.processes,
+        worker=not options.no_worker,
+        turn_seconds=options.turn,
+        scheduler=options.scheduler,
+        certificate=None if options.certificate is None else str(options.certificate),
+        key=None if options.key is None else str(options.key),
+        proxies=options.proxy,
+        root_path=options.root_path.rstrip("/"),
+    )
+    with listener:
+        supervise(serving, listener, ready)
+    print("stopped; everything answered so far is stored.")
+    return 0
+
+
+def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str | None:
+    """Store what is new; the experimenter's password if one was made just now."""
+    chosen = os.environ.get("ACCELERANDO_PASSWORD")
+    now = time.time()
+    password: str | None = None
+    with store.write() as connection:
+        if reset or not accounts.has_account(connection):
+            password = chosen or secrets.token_urlsafe(12)
+            hashed = accounts.password_hash(password)
+            accounts.set_password(connection, ACCOUNT, hashed, now)
+        there = set(stored.names(connection))
+        for experiment in made:
+            name = experiment.settings.name
+            if name not in there:
+                stored.add(connection, experiment, now)
+                there.add(name)
+                for notice in experiment.notices:
+                    print(f"note: {notice}", file=sys.stderr)
+            elif stored.find(connection, name).frame.settings != experiment.settings:
+                print(
+                    f"note: {name} is stored with other settings, and those go on. For the new "
+                    "ones choose another name, or delete the stored experiment.",
+                    file=sys.stderr,
+                )
+    return None if chosen else password
+
+
+def database_url(given: str | None, experiments: list[Path]) -> str:
+    """The database that was asked for, or a file beside the first experiment."""
+    if given is not None:
+        return given
+    first = experiments[0] if experiments else Path()
+    folder = first if first.is_dir() else first.parent
+    return f"sqlite:///{(folder / 'crowd.sqlite').resolve()}"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that waits for browsers; port 0 is any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ValueError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; choose another --port."
+        ) from None
+    listener.listen(1024)
+    listener.set_inheritable(True)
+    return listener

@@ -1,0 +1,112 @@
+"""``accelerando crowd new``: an experiment to begin with."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+__all__ = ["TEMPLATE", "new_experiment", "run_new"]
+
+TEMPLATE = """\
+# An experiment for `accelerando crowd serve`. Lines that begin with # show defaults and examples.
+
+name: {name}                # part of the participants' link: small letters, digits, - and _
+title: Similarity judgements
+# language: en              # of the page, for screen readers; translate the texts below
+
+# What is compared, numbered from 0. A list of words:
+items:
+  - red
+  - orange
+  - yellow
+  - green
+  - turquoise
+  - blue
+  - violet
+  - pink
+# ... or every picture, film and sound in a folder, ordered by name:
+# items: images
+# ... or a ZIP or CSV file beside this one (CSV: columns text, image, video, audio, html, alt):
+# items: items.csv
+# ... or one by one:
+# items:
+#   - image: images/cat.png
+#     alt: a sleeping cat
+#   - html: "H<sub>2</sub>O"
+
+instructions: >
+  You will see one item on top and two below.
+  Choose the one below that is more like the one on top.
+
+# consent:                  # shown first; nothing is asked before it is given
+#   text: I agree that my answers are used for research.
+#   version: "1"
+
+# practice:                 # before the first query; not counted
+#   - {{head: 0, left: 1, right: 5, winner: 1}}
+
+# checks:                   # is the participant paying attention?
+#   every: 10               # every 10th query is one of these
+#   queries:
+#     - {{head: 0, left: 1, right: 5, winner: 1}}
+#   repeat_every: 20        # every 20th query is an old one, sides swapped
+#   fail_after: 3           # so many wrong: the session ends, outcome "screened_out"
+
+# breaks: {{every: 50, text: "Rest your eyes.", seconds: 0}}
+# skip: false               # a button to skip a query
+# keyboard: true            # arrow keys answer
+# debrief: "<b>Thank you!</b>"
+
+participants:
+  answers: 50               # of each participant; null: no limit
+#   total_answers: 3000     # of all together
+#   total_participants: 60
+#   returning: resume       # or refuse, or new: who comes back under the same name
+#   pseudonyms: false       # true: names in links (PROLIFIC_PID, ...) are never stored
+#   withdraw: true          # a button that deletes one's own answers
+#   id_parameters: [participant, puid, PROLIFIC_PID, workerId, id]
+#   keep_parameters: [STUDY_ID, SESSION_ID, assignmentId, hitId, survey_code]
+
+# completion:               # how a session ends; {{PROLIFIC_PID}} etc. are filled in
+#   done: {{code: C1234567, redirect: "https://app.prolific.com/submissions/complete?cc=C1234567"}}
+#   screened_out: {{code: C7654321}}
+#   no_consent: {{redirect: "https://app.prolific.com/submissions/complete?cc=NOCONSENT"}}
+
+# samplers:                 # who chooses the queries; ARR asks what the embedding knows least
+#   arr: {{class: ARR, random_share: 0.2}}
+#   random: {{class: Random}}
+# shares: {{arr: 0.8, random: 0.2}}
+
+# embedding: {{dimensions: 2, noise: tste, lapse: 0.05}}
+# target_accuracy: 0.85     # for the estimate of answers to go
+
+# texts:                    # every sentence of the page can be replaced
+#   question: "Which one is more like the item on top?"
+#   skip: Skip
+"""
+
+
+def new_experiment(folder: Path) -> Path:
+    """Write ``experiment.yaml`` and a place for images; the file.
+
+    Raises
+    ------
+    ValueError
+        There is one already.
+    """
+    file = folder / "experiment.yaml"
+    if file.exists():
+        raise ValueError(f"there is an experiment.yaml in {folder} already; choose another folder.")
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.resolve().name.lower())
+    file.write_text(TEMPLATE.format(name=name.strip("-")[:60] or "experiment"), encoding="utf-8")
+    return file
+
+
+def run_new(options: argparse.Namespace) -> int:
+    """Write it, and say what comes next."""
+    file = new_experiment(options.directory)
+    print(f"written: {file}")
+    print(f"images:  {file.parent / 'images'}")
+    print(f"next:    accelerando crowd serve {options.directory}")
+    return 0

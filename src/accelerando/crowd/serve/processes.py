@@ -1,0 +1,209 @@
+"""The processes of a server: web and worker, started again whenever one dies."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Serving", "supervise"]
+
+_SOON = 0.2
+_LATEST = 5.0
+_STEADY = 10.0
+_GRACE = 8.0
+
+log = logging.getLogger("accelerando.crowd")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How to serve.
+
+    Attributes
+    ----------
+    database : str
+        URL; handed to the processes through a pipe, never on a command line.
+    processes : int
+        Web processes.
+    worker : bool
+        Whether a worker runs here; with several hosts on one database one of them is enough.
+    turn_seconds : float
+    scheduler : str or None
+        Dask scheduler for large searches.
+    certificate, key : str or None
+        Files for TLS.
+    proxies : str or None
+        Addresses of proxies whose X-Forwarded headers are believed.
+    root_path : str
+        Prefix under which a proxy serves us.
+    server : str
+        Tells this server's worker from those of other hosts on the same database.
+    """
+
+    database: str
+    processes: int = 1
+    worker: bool = True
+    turn_seconds: float = 0.25
+    scheduler: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    proxies: str | None = None
+    root_path: str = ""
+    server: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+def supervise(serving: Serving, listener: socket.socket, ready: Callable[[], None]) -> None:
+    """Run until Ctrl-C or SIGTERM. A process that dies is replaced; the others do not notice."""
+    context = multiprocessing.get_context("spawn")
+    stop = threading.Event()
+    waker, woken = context.Pipe()
+
+    def asked_to_stop(*_: Any) -> None:
+        stop.set()
+        waker.send_bytes(b"x")
+
+    before = {s: signal.signal(s, asked_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    children: dict[str, _Child] = {}
+    for number in range(serving.processes):
+        children[f"web-{number}"] = _Child(
+            lambda: context.Process(target=run_web, args=(serving, listener), name="web")
+        )
+    if serving.worker:
+        children["worker"] = _Child(
+            lambda: context.Process(target=run_worker, args=(serving,), name="worker")
+        )
+    try:
+        for child in children.values():
+            child.start()
+        ready()
+        while not stop.is_set():
+            pause = min((child.due() for child in children.values()), default=1.0)
+            sentinels = [c.process.sentinel for c in children.values() if c.process is not None]
+            wait([*sentinels, woken], timeout=pause)
+            for name, child in children.items():
+                child.look_after(name)
+    finally:
+        for child in children.values():
+            child.stop()
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+
+
+class _Child:
+    """A process and its successors."""
+
+    def __init__(self, make: Callable[[], BaseProcess]) -> None:
+        self.make = make
+        self.process: BaseProcess | None = None
+        self.started = self.next_start = 0.0
+        self.delay = _SOON
+
+    def start(self) -> None:
+        self.process = self.make()
+        self.process.start()
+        self.started = time.monotonic()
+
+    def due(self) -> float:
+        """Seconds until something has to be done here."""
+        return 60.0 if self.process is not None else max(0.0, self.next_start - time.monotonic())
+
+    def look_after(self, name: str) -> None:
+        now = time.monotonic()
+        if self.process is not None and not self.process.is_alive():
+            self.process.join()
+            log.warning("%s ended (%s) and is started again", name, self.process.exitcode)
+            # One that keeps dying is not restarted in a busy loop.
+            self.delay = _SOON if now - self.started > _STEADY else min(2 * self.delay, _LATEST)
+            self.process, self.next_start = None, now + self.delay
+        if self.process is None and now >= self.next_start:
+            self.start()
+
+    def stop(self) -> None:
+        if self.process is None or not self.process.is_alive():
+            return
+        self.process.terminate()
+        self.process.join(_GRACE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def run_web(serving: Serving, listener: socket.socket) -> None:
+    """A web process."""
+    _die_with_parent()
+    _call_oneself("crowd-web")
+    import uvicorn
+
+    from accelerando.crowd.store import Store
+    from accelerando.crowd.web.app import create_app
+
+    app = create_app(Store(serving.database))
+    config = uvicorn.Config(
+        app,
+        access_log=False,  # no addresses, no participants' names in logs
+        log_level="warning",
+        server_header=False,
+        proxy_headers=serving.proxies is not None,
+        forwarded_allow_ips=serving.proxies,
+        root_path=serving.root_path,
+        ssl_certfile=serving.certificate,
+        ssl_keyfile=serving.key,
+        timeout_keep_alive=20,
+        timeout_graceful_shutdown=5,
+        loop="auto",
+        http="auto",
+        ws="none",
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def run_worker(serving: Serving) -> None:
+    """The worker process: polite, on one thread."""
+    _die_with_parent()
+    _call_oneself("crowd-worker")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from accelerando.crowd.serve.worker import Worker
+    from accelerando.crowd.store import Store
+
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    worker = Worker(
+        Store(serving.database, connections=2),
+        turn_seconds=serving.turn_seconds,
+        scheduler=serving.scheduler,
+        owner=serving.server,
+    )
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sign, lambda *_: worker.stop.set())
+    worker.run()
+
+
+def _call_oneself(name: str) -> None:
+    """What ``top`` shows, where the system allows it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(name)
+
+
+def _die_with_parent() -> None:
+    """End this process when the one that started it is gone, even if that was killed."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

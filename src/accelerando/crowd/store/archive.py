@@ -1,0 +1,286 @@
+"""A whole experiment in one ZIP: settings, items, answers, embeddings; and back.
+
+Plain JSON and the media files, so that it can be read without us in ten years.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from typing import IO, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from sqlalchemy import Connection, Table, select
+
+from accelerando import __version__
+from accelerando.crowd.experiment import Experiment, Item, Limits, Media, Settings
+from accelerando.crowd.experiment.html import clean_html
+from accelerando.crowd.experiment.items import ItemKind
+from accelerando.crowd.experiment.media import recognise
+from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.schema import answer, model, participant, served
+
+__all__ = ["FORMAT", "read_archive", "restore", "write_archive"]
+
+FORMAT = 1
+_ROWS = 500
+_MOST_ROWS = 20_000_000
+
+
+class _Row(BaseModel):
+    """A line of an archive: nothing but what is described here gets into the store."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class _ItemRow(_Row):
+    kind: ItemKind
+    text: str
+    html: str
+    media: str
+    alt: str
+
+
+class _ParticipantRow(_Row):
+    id: int
+    external: str | None = Field(max_length=200)
+    name: str = Field(max_length=200)
+    state: str = Field(pattern="^(active|blocked)$")
+    outcome: str | None = Field(max_length=16)
+    created: float
+    last: float
+    consented: float | None
+    consent_version: str | None = Field(max_length=64)
+    device: str = Field(max_length=16)
+    parameters: dict[str, str]
+    personal: dict[str, Any]
+    practised: int = Field(ge=0, lt=2**31)
+    asked: int = Field(ge=0, lt=2**31)
+    answered: int = Field(ge=0, lt=2**31)
+    skipped: int = Field(ge=0, lt=2**31)
+    failed: int = Field(ge=0, lt=2**31)
+
+
+class _ServedRow(_Row):
+    id: int = Field(ge=0, lt=2**53)
+    participant_id: int
+    number: int = Field(gt=-(2**31), lt=2**31)
+    kind: str = Field(pattern="^(query|check|repeat|practice)$")
+    head: int = Field(ge=0)
+    left: int = Field(ge=0)
+    right: int = Field(ge=0)
+    winner: int | None = Field(default=None, ge=0)
+    sampler: str = Field(max_length=64)
+    score: float | None = Field(allow_inf_nan=False)
+    fallback: bool
+    version: int = Field(ge=0, lt=2**31)
+    at: float = Field(allow_inf_nan=False)
+    open: bool
+
+
+class _AnswerRow(_Row):
+    query_id: int
+    winner: int | None
+    response_time: float | None = Field(allow_inf_nan=False)
+    network_latency: float | None = Field(allow_inf_nan=False)
+    received: float = Field(allow_inf_nan=False)
+
+
+class _ModelRow(_Row):
+    version: int = Field(ge=0, lt=2**31)
+    n_answers: int = Field(ge=0, lt=2**31)
+    at: float
+    seconds: float
+    loss: float | None
+    lapse: float | None
+    accuracy: float | None
+    tested: int = Field(ge=0, lt=2**31)
+    positions: list[list[float]] | None
+
+
+_TABLES: dict[str, tuple[Table, type[_Row]]] = {
+    "participants": (participant, _ParticipantRow),
+    "queries": (served, _ServedRow),
+    "answers": (answer, _AnswerRow),
+    "models": (model, _ModelRow),
+}
+
+
+def write_archive(connection: Connection, now: Now, stream: IO[bytes]) -> None:
+    """Everything about an experiment, as it is at this moment."""
+    number = now.frame.id
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        manifest = {
+            "format": FORMAT,
+            "accelerando": __version__,
+            "name": now.frame.name,
+            "created": now.frame.created,
+            "state": now.state,
+        }
+        archive.writestr("manifest.json", json.dumps(manifest, indent=1))
+        archive.writestr(
+            "settings.json", now.frame.settings.model_dump_json(by_alias=True, indent=1)
+        )
+        items = stored.items_of(connection, number)
+        archive.writestr("items.json", json.dumps([vars(item) for item in items], indent=1))
+        names = {}
+        for key, media in stored.all_media(connection, number).items():
+            names[key] = media.name
+            # Pictures and films are packed already.
+            archive.writestr(f"media/{key}", media.data, zipfile.ZIP_STORED)
+        archive.writestr("media.json", json.dumps(names))
+        for name, (table, row_type) in _TABLES.items():
+            columns = [table.c[field] for field in row_type.model_fields]
+            order = answer.c.seq if table is answer else columns[0]
+            found = connection.execution_options(yield_per=_ROWS).execute(
+                select(*columns).where(table.c.experiment_id == number).order_by(order)
+            )
+            with archive.open(f"{name}.jsonl", "w", force_zip64=True) as file:
+                for row in found.mappings():
+                    file.write(json.dumps(dict(row)).encode() + b"\n")
+
+
+class Archive:
+    """A checked archive, ready to be restored."""
+
+    def __init__(
+        self, made: Experiment, created: float, rows: dict[str, list[dict[str, Any]]]
+    ) -> None:
+        self.made, self.created, self.rows = made, created, rows
+
+
+def read_archive(data: bytes, limits: Limits = Limits()) -> Archive:  # noqa: B008 (frozen)
+    """Check an archive from top to bottom.
+
+    Raises
+    ------
+    Refused
+        It is damaged, too large, or no archive of ours.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return _read(archive, _Budget(archive, limits))
+    except (zipfile.BadZipFile, EOFError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise _bad(f"it cannot be read: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise _bad(f"{place}: {first['msg']}") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _bad(str(error)) from None
+
+
+class _Budget:
+    """Reads entries and counts what comes out of them."""
+
+    def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
+        self.archive, self.left, self.ratio = archive, limits.total_bytes, limits.ratio
+        if len(archive.infolist()) > limits.files + 10:
+            raise _bad("it has too many files")
+
+    def read(self, name: str) -> bytes:
+        info = self.archive.getinfo(name)
+        most = min(self.left, int(self.ratio * max(info.compress_size, 4096)))
+        with self.archive.open(info) as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise _bad(f"{name} unpacks to more than {most:,} bytes")
+        self.left -= len(content)
+        return content
+
+    def lines(self, name: str) -> Iterator[Any]:
+        for line in self.read(name).splitlines():
+            if line.strip():
+                yield json.loads(line)
+
+
+def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
+    manifest = json.loads(budget.read("manifest.json"))
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise _bad(f"it must have format {FORMAT}")
+    settings = Settings.model_validate_json(budget.read("settings.json"))
+    names = json.loads(budget.read("media.json"))
+    media: dict[str, Media] = {}
+    for key, name in names.items():
+        content = budget.read(f"media/{key}")
+        kind = recognise(content)
+        made = None if kind is None else Media(str(name), kind, content)
+        if made is None or made.key != key:
+            raise _bad(f"media/{key} is not what its name says")
+        media[key] = made
+    items = [_item(entry, media) for entry in json.loads(budget.read("items.json"))]
+    if len(items) < 3:
+        raise _bad("it has fewer than 3 items")
+    rows = {
+        name: [row_type.model_validate(line).model_dump() for line in budget.lines(f"{name}.jsonl")]
+        for name, (_, row_type) in _TABLES.items()
+    }
+    _check(rows, len(items), settings)
+    created = float(manifest.get("created", 0.0))
+    return Archive(Experiment(settings, items, media), created, rows)
+
+
+def _item(entry: Any, media: dict[str, Media]) -> Item:
+    row = _ItemRow.model_validate(entry)
+    if row.kind in ("image", "video", "audio"):
+        if row.media not in media or media[row.media].kind != row.kind:
+            raise _bad(f"the file of item {row.text!r} is missing")
+    elif row.media:
+        raise _bad(f"item {row.text!r} is {row.kind} and has a file")
+    # Cleaned again: an archive may come from anywhere.
+    return Item(row.kind, row.text, clean_html(row.html), row.media, row.alt)
+
+
+def _check(rows: dict[str, list[dict[str, Any]]], n_items: int, settings: Settings) -> None:
+    people = {row["id"] for row in rows["participants"]}
+    queries = {row["id"]: row for row in rows["queries"]}
+    if len(people) != len(rows["participants"]) or len(queries) != len(rows["queries"]):
+        raise _bad("a participant or query is there twice")
+    for row in rows["queries"]:
+        feet = {row["head"], row["left"], row["right"]}
+        if len(feet) != 3 or max(feet) >= n_items or row["participant_id"] not in people:
+            raise _bad(f"query {row['id']} is about items or participants that do not exist")
+    answered = set()
+    for row in rows["answers"]:
+        query = queries.get(row["query_id"])
+        if query is None or row["query_id"] in answered:
+            raise _bad(f"answer to query {row['query_id']} is there twice or without its query")
+        if row["winner"] not in (None, query["left"], query["right"]):
+            raise _bad(f"the winner of query {row['query_id']} is not one of its items")
+        answered.add(row["query_id"])
+    shape = n_items, settings.embedding.dimensions
+    for row in rows["models"]:
+        where = row["positions"]
+        if where is not None and (
+            len(where) != shape[0] or any(len(point) != shape[1] for point in where)
+        ):
+            raise _bad("an embedding has the wrong shape")
+
+
+def restore(connection: Connection, archive: Archive, name: str, now: float) -> None:
+    """Store an archive as an experiment of this name, paused."""
+    number = stored.add(connection, archive.made, archive.created or now, name)
+    stored.set_state(connection, number, "paused")
+    numbers: dict[int, int] = {}
+    for row in archive.rows["participants"]:
+        old = row.pop("id")
+        numbers[old] = connection.execute(
+            participant.insert().values(experiment_id=number, **row).returning(participant.c.id)
+        ).scalar_one()
+    answered = {row["query_id"] for row in archive.rows["answers"]}
+    for row in archive.rows["queries"]:
+        row["participant_id"] = numbers[row["participant_id"]]
+        row["low"], row["high"] = sorted((row["left"], row["right"]))
+        row["open"] = row["open"] and row["id"] not in answered
+    for key, table in (("queries", served), ("answers", answer), ("models", model)):
+        rows = [{"experiment_id": number, **row} for row in archive.rows[key]]
+        for begin in range(0, len(rows), _ROWS):
+            connection.execute(table.insert(), rows[begin : begin + _ROWS])
+
+
+def _bad(why: str) -> Refused:
+    return Refused("archive", f"This archive cannot be restored: {why}.", 422)

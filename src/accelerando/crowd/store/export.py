@@ -1,0 +1,277 @@
+"""Answers and positions as tables, for people and for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from accelerando.crowd.experiment import Item
+from accelerando.crowd.store.experiments import Now, items_of
+from accelerando.crowd.store.schema import answer, participant, served
+
+__all__ = ["CODEBOOK", "answers_csv", "answers_parquet", "embedding_csv", "salmon_csv"]
+
+COLUMNS: dict[str, str] = {
+    "query": "Number of the query; unique within the experiment.",
+    "participant": "Name of the participant, or a pseudonym.",
+    "number": "The how-manieth query of this participant it was.",
+    "head": "Number of the item on top, from 0.",
+    "left": "Number of the item shown on the left.",
+    "right": "Number of the item shown on the right.",
+    "winner": "Number of the item that was chosen; empty in skips.csv.",
+    "loser": "Number of the other item.",
+    "side": "left or right: where the winner was.",
+    "kind": "query; check: attention check; repeat: asked before, with sides swapped.",
+    "passed": "For checks: true if the answer was the known one.",
+    "sampler": "Who chose the query.",
+    "score": "Why: information gain in nats; empty if it was not chosen by a score.",
+    "at_random": "true if the query was drawn at random: a fair test of an embedding.",
+    "fallback": "true if it was random because no chosen query was ready.",
+    "model_version": "Version of the embedding from which the queue was filled.",
+    "response_time": "Seconds from showing the query to the click, measured in the browser.",
+    "network_latency": "Seconds the browser waited for the reply that brought this query.",
+    "served": "When the query was handed out, UTC.",
+    "received": "When the answer was stored, UTC.",
+    "device": "phone, tablet or computer, as the browser said.",
+    "blocked": "true if the participant is blocked; such answers are not in the embedding.",
+    "head_name": "Text or file name of the item on top.",
+    "winner_name": "Text or file name of the chosen item.",
+    "loser_name": "Text or file name of the other one.",
+}
+CODEBOOK = "\n".join(
+    ["# Columns of answers.csv and answers.parquet", ""]
+    + [f"- `{name}`: {meaning}" for name, meaning in COLUMNS.items()]
+    + ["", "One row per answer, in the order in which they were stored. Practice is left out."]
+)
+_CHUNK = 2000
+
+
+def rows(connection: Connection, now: Now, *, skips: bool = False) -> Iterator[dict[str, Any]]:
+    """Answers (or skips) with everything that is known about them."""
+    items = items_of(connection, now.frame.id)
+    fair = {name for name, one in now.frame.settings.samplers.items() if one.kind != "Validation"}
+    found = connection.execution_options(yield_per=_CHUNK).execute(
+        select(
+            served,
+            answer.c.winner.label("chosen"),
+            answer.c.response_time,
+            answer.c.network_latency,
+            answer.c.received,
+            participant.c.name,
+            participant.c.device,
+            participant.c.state,
+        )
+        .join_from(
+            answer,
+            served,
+            (served.c.experiment_id == answer.c.experiment_id) & (served.c.id == answer.c.query_id),
+        )
+        .join(participant, participant.c.id == served.c.participant_id)
+        .where(
+            answer.c.experiment_id == now.frame.id,
+            served.c.kind != "practice",
+            answer.c.winner.is_(None) if skips else answer.c.winner.is_not(None),
+        )
+        .order_by(answer.c.seq)
+    )
+    for row in found:
+        loser = None if skips else row.right if row.chosen == row.left else row.left
+        yield {
+            "query": row.id,
+            "participant": row.name,
+            "number": row.number,
+            "head": row.head,
+            "left": row.left,
+            "right": row.right,
+            "winner": row.chosen,
+            "loser": loser,
+            "side": None if skips else "left" if row.chosen == row.left else "right",
+            "kind": row.kind,
+            "passed": row.chosen == row.winner if row.kind == "check" and not skips else None,
+            "sampler": row.sampler,
+            "score": row.score,
+            "at_random": row.kind == "query" and row.score is None and row.sampler in fair,
+            "fallback": bool(row.fallback),
+            "model_version": row.version,
+            "response_time": row.response_time,
+            "network_latency": row.network_latency,
+            "served": _utc(row.at),
+            "received": _utc(row.received),
+            "device": row.device,
+            "blocked": row.state == "blocked",
+            "head_name": items[row.head].text,
+            "winner_name": None if skips else items[row.chosen].text,
+            "loser_name": None if loser is None else items[loser].text,
+        }
+
+
+def answers_csv(connection: Connection, now: Now, *, skips: bool = False) -> Iterator[str]:
+    """Our columns, a few thousand rows at a time."""
+    return _csv(list(COLUMNS), rows(connection, now, skips=skips))
+
+
+def answers_parquet(connection: Connection, now: Now) -> bytes:
+    """Our columns with their types."""
+    import pyarrow
+    import pyarrow.parquet
+
+    kinds: dict[str, Any] = dict.fromkeys(COLUMNS, pyarrow.string())
+    for name in ("query", "number", "head", "left", "right", "winner", "loser", "model_version"):
+        kinds[name] = pyarrow.int64()
+    for name in ("score", "response_time", "network_latency"):
+        kinds[name] = pyarrow.float64()
+    for name in ("passed", "at_random", "fallback", "blocked"):
+        kinds[name] = pyarrow.bool_()
+    schema = pyarrow.schema(list(kinds.items()))
+    stream = io.BytesIO()
+    with pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
+        batch: list[dict[str, Any]] = []
+        for row in rows(connection, now):
+            batch.append(row)
+            if len(batch) == 50_000:
+                writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+                batch = []
+        writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
+    return stream.getvalue()
+
+
+_PLACES = ("left", "right", "head", "winner", "loser")
+SALMON_COLUMNS = [
+    *("head", "left", "right", "winner", "sampler", "score", "puid", "response_time"),
+    *("network_latency", "time_received", "loser"),
+    *(f"{place}_html" for place in _PLACES),
+    *(f"{place}_filename" for place in _PLACES),
+    *("time_received_since_start", "datetime_received", "start_time", "puid_num_responses"),
+    "num_responses",
+]
+
+
+def salmon_csv(connection: Connection, now: Now) -> Iterator[str]:
+    """The columns of Salmon's responses, for scripts written for it."""
+    items = items_of(connection, now.frame.id)
+    people: dict[str, int] = {}
+    for row in rows(connection, now):
+        people[row["participant"]] = people.get(row["participant"], 0) + 1
+    total = sum(people.values())
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for row in rows(connection, now):
+            received = datetime.fromisoformat(row["received"])
+            made = {
+                name: row[name] for name in ("head", "left", "right", "winner", "loser", "sampler")
+            }
+            made |= {
+                "score": -9999 if row["score"] is None else row["score"],
+                "puid": row["participant"],
+                "response_time": _or(row["response_time"], -1),
+                "network_latency": _or(row["network_latency"], -1),
+                "time_received": received.timestamp(),
+                "time_received_since_start": received.timestamp() - now.frame.created,
+                "datetime_received": received.replace(tzinfo=None).isoformat(sep=" "),
+                "start_time": now.frame.created,
+                "puid_num_responses": people[row["participant"]],
+                "num_responses": total,
+            }
+            for place in _PLACES:
+                item = items[row[place]]
+                made[f"{place}_html"] = _html(item)
+                made[f"{place}_filename"] = item.text
+            yield made
+
+    return _csv(SALMON_COLUMNS, lines())
+
+
+def embedding_csv(connection: Connection, now: Now, positions: list[list[float]]) -> Iterator[str]:
+    """One row per item."""
+    items = items_of(connection, now.frame.id)
+    axes = [f"x{k + 1}" for k in range(now.frame.settings.embedding.dimensions)]
+    return _csv(
+        ["item", "name", "kind", *axes],
+        (
+            {"item": k, "name": item.text, "kind": item.kind, **dict(zip(axes, place, strict=True))}
+            for k, (item, place) in enumerate(zip(items, positions, strict=True))
+        ),
+    )
+
+
+def participants_csv(
+    connection: Connection, now: Now, qualities: Iterable[dict[str, Any]]
+) -> Iterator[str]:
+    """One row per participant; what came with the link stands in columns ``parameter_NAME``."""
+    stored = {
+        row.id: row
+        for row in connection.execute(
+            select(
+                participant.c.id,
+                participant.c.parameters,
+                participant.c.outcome,
+                participant.c.consent_version,
+                participant.c.consented,
+            ).where(participant.c.experiment_id == now.frame.id)
+        )
+    }
+    wishes = now.frame.settings.participants
+    known = [*wishes.id_parameters, *wishes.keep_parameters]
+    came = [name for name in known if any(name in row.parameters for row in stored.values())]
+    columns = [
+        *("id", "participant", "state", "device", "answered", "skipped", "started", "last"),
+        *("median_response_time", "left_share", "checks_passed", "checks_asked"),
+        *("repeats_agreed", "repeats_asked", "agreement", "flags"),
+        *("outcome", "consent_version", "consented"),
+        *(f"parameter_{name}" for name in came),
+    ]
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for one in qualities:
+            made = {name: one[name] for name in columns if name in one}
+            for group, names in (("checks", ("passed", "asked")), ("repeats", ("agreed", "asked"))):
+                made |= {f"{group}_{name}": one[group][name] for name in names}
+            made |= {"started": _utc(one["started"]), "last": _utc(one["last"])}
+            made["flags"] = " ".join(one["flags"])
+            row = stored[one["id"]]
+            made |= {"outcome": row.outcome, "consent_version": row.consent_version}
+            made["consented"] = None if row.consented is None else _utc(row.consented)
+            made |= {f"parameter_{name}": row.parameters.get(name) for name in came}
+            yield made
+
+    return _csv(columns, lines())
+
+
+def _csv(columns: list[str], lines: Iterable[dict[str, Any]]) -> Iterator[str]:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, columns)
+    writer.writeheader()
+    for number, line in enumerate(lines, start=1):
+        writer.writerow({name: _cell(value) for name, value in line.items()})
+        if number % _CHUNK == 0:
+            yield stream.getvalue()
+            stream.seek(0)
+            stream.truncate()
+    yield stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + value  # spreadsheets would run it: a participant's name comes from a link
+    return value
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+def _html(item: Item) -> str:
+    if item.kind == "html":
+        return item.html
+    return f"<{item.kind} {item.text}>" if item.media else item.text
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

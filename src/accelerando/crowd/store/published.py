@@ -1,0 +1,190 @@
+"""What the worker reads and what it publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
+
+from accelerando.crowd.sampler import Query, SamplerState
+from accelerando.crowd.store.experiments import Frame, Now, forget
+from accelerando.crowd.store.schema import (
+    answer,
+    experiment,
+    model,
+    participant,
+    queue,
+    served,
+    worker,
+)
+
+__all__ = ["Fitted", "claim", "left_in_queue", "new_answers", "newest", "publish", "saved_states"]
+
+_LEASE_SECONDS = 15.0
+
+_NEW = (
+    select(
+        answer.c.seq,
+        served.c.head,
+        served.c.left,
+        served.c.right,
+        answer.c.winner,
+        served.c.score,
+        served.c.sampler,
+    )
+    .join_from(
+        answer,
+        served,
+        (served.c.experiment_id == answer.c.experiment_id) & (served.c.id == answer.c.query_id),
+    )
+    .join(participant, participant.c.id == served.c.participant_id)
+    .where(
+        answer.c.experiment_id == bindparam("experiment"),
+        answer.c.seq > bindparam("after"),
+        answer.c.winner.is_not(None),
+        served.c.kind == "query",
+        participant.c.state != "blocked",
+    )
+    .order_by(answer.c.seq)
+)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """An embedding and how it came about."""
+
+    n_answers: int
+    seconds: float
+    loss: float
+    lapse: float
+    positions: list[list[float]]
+    accuracy: float | None = None
+    tested: int = 0
+
+
+def new_answers(connection: Connection, number: int, after: int) -> list[Row[Any]]:
+    """Usable answers with a larger number than this."""
+    return list(connection.execute(_NEW, {"experiment": number, "after": after}))
+
+
+def left_in_queue(connection: Connection, now: Now) -> dict[str, list[Query]]:
+    """Queries that nobody has been asked yet."""
+    rows = connection.execute(
+        select(queue)
+        .where(queue.c.experiment_id == now.frame.id, queue.c.version == now.queue_version)
+        .order_by(queue.c.sampler, queue.c.place)
+    )
+    found: dict[str, list[Query]] = {}
+    for row in rows:
+        found.setdefault(row.sampler, []).append(Query(row.head, row.left, row.right, row.score))
+    return found
+
+
+def newest(connection: Connection, frame: Frame) -> Row[Any] | None:
+    """The embedding published last."""
+    return connection.execute(
+        select(model)
+        .where(model.c.experiment_id == frame.id, model.c.positions.is_not(None))
+        .order_by(model.c.version.desc())
+        .limit(1)
+    ).first()
+
+
+def saved_states(connection: Connection, frame: Frame) -> dict[str, SamplerState]:
+    """What the samplers remembered when the queue was published last."""
+    kept = connection.execute(
+        select(experiment.c.worker_state).where(experiment.c.id == frame.id)
+    ).scalar()
+    return {
+        name: SamplerState(**{**state, "deck": tuple(state["deck"])})
+        for name, state in (kept or {}).items()
+    }
+
+
+def publish(
+    connection: Connection,
+    now: Now,
+    queues: Mapping[str, Sequence[Query]],
+    states: Mapping[str, SamplerState],
+    fitted: Fitted | None,
+    clock: float,
+) -> int:
+    """Embedding, queue and states at once: others see all of it or nothing. The queue's version."""
+    number = now.frame.id
+    forget(connection)
+    last = connection.execute(
+        select(func.max(model.c.version)).where(model.c.experiment_id == number)
+    ).scalar()
+    version = max(now.queue_version, last or 0) + 1
+    rows = [
+        {
+            "experiment_id": number,
+            "version": version,
+            "sampler": name,
+            "place": place,
+            "head": query.head,
+            "left": query.left,
+            "right": query.right,
+            "score": query.score,
+        }
+        for name, queries in queues.items()
+        for place, query in enumerate(queries)
+    ]
+    # Queries of the version before stay one more round: a request may be taking one just now.
+    connection.execute(
+        delete(queue).where(queue.c.experiment_id == number, queue.c.version < now.queue_version)
+    )
+    if rows:
+        connection.execute(queue.insert(), rows)
+    if fitted is not None:
+        # Embeddings without a test of their own make room for the next; tests stay for ever.
+        mine = model.c.experiment_id == number
+        connection.execute(delete(model).where(mine, model.c.tested == 0))
+        connection.execute(
+            update(model).where(mine, model.c.positions.is_not(None)).values(positions=None)
+        )
+        connection.execute(
+            model.insert().values(experiment_id=number, version=version, at=clock, **asdict(fitted))
+        )
+    connection.execute(
+        update(experiment)
+        .where(experiment.c.id == number)
+        .values(
+            queue_version=version,
+            worker_state={name: asdict(state) for name, state in states.items()},
+        )
+    )
+    return version
+
+
+def claim(
+    connection: Connection,
+    owner: str,
+    clock: float,
+    turns: int,
+    turn_seconds: float | None,
+    error: str | None,
+) -> bool:
+    """Say that this worker is alive; False if another one is, and this one is not needed."""
+    row = connection.execute(select(worker).with_for_update()).first()
+    values = {
+        "owner": owner,
+        "seen": clock,
+        "turns": turns,
+        "turn_seconds": turn_seconds,
+        "error": error,
+    }
+    if row is None:
+        connection.execute(worker.insert().values(id=1, **values))
+        return True
+    if row.owner != owner and clock - row.seen < _LEASE_SECONDS:
+        return False
+    connection.execute(update(worker).where(worker.c.id == row.id).values(**values))
+    return True
+
+
+def release(connection: Connection, owner: str) -> None:
+    """Let another worker take over at once."""
+    connection.execute(update(worker).where(worker.c.owner == owner).values(owner="", seen=0.0))

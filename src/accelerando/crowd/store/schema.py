@@ -1,0 +1,257 @@
+"""The tables. Times are seconds since 1970, items and queries are numbered per experiment."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+__all__ = ["SCHEMA_VERSION", "tables"]
+
+# Raise it with every change below, and add the step to migrate.py.
+SCHEMA_VERSION = 1
+
+tables = MetaData()
+
+# SQLite counts only INTEGER primary keys up by itself.
+_Counter = BigInteger().with_variant(Integer, "sqlite")
+
+
+def _experiment(primary_key: bool = False) -> Column[int]:
+    return Column(
+        "experiment_id",
+        Integer,
+        ForeignKey("experiment.id", ondelete="CASCADE"),
+        primary_key=primary_key,
+        nullable=False,
+    )
+
+
+meta = Table(
+    "meta",
+    tables,
+    Column("key", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+experimenter = Table(
+    "experimenter",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(100), unique=True, nullable=False),
+    Column("password_hash", Text, nullable=False),
+    Column("created", Float, nullable=False),
+)
+
+session = Table(
+    "session",
+    tables,
+    Column("token_hash", String(64), primary_key=True),
+    Column(
+        "experimenter_id",
+        Integer,
+        ForeignKey("experimenter.id", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("csrf", String(64), nullable=False),
+    Column("expires", Float, nullable=False),
+)
+
+sign_in_failure = Table(
+    "sign_in_failure",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("key", String(64), nullable=False, index=True),
+    Column("at", Float, nullable=False),
+)
+
+experiment = Table(
+    "experiment",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(64), unique=True, nullable=False),
+    Column("settings", JSON, nullable=False),
+    Column("n_items", Integer, nullable=False),
+    Column("state", String(16), nullable=False, server_default="running"),
+    Column("created", Float, nullable=False),
+    # Grows whenever answers are taken away or a participant is blocked: the worker starts afresh.
+    Column("revision", Integer, nullable=False, server_default="0"),
+    # Queries of this version are handed out; the worker moves it when a new queue is complete.
+    Column("queue_version", Integer, nullable=False, server_default="0"),
+    Column("worker_state", JSON),
+)
+
+item = Table(
+    "item",
+    tables,
+    _experiment(primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("html", Text, nullable=False),
+    Column("media", String(100), nullable=False),
+    Column("alt", Text, nullable=False),
+)
+
+media = Table(
+    "media",
+    tables,
+    _experiment(primary_key=True),
+    Column("key", String(100), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("type", String(50), nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+
+participant = Table(
+    "participant",
+    tables,
+    Column("id", _Counter, primary_key=True),
+    _experiment(),
+    # What the outside calls this person, or a keyed hash of it; NULL if nobody told us.
+    Column("external", String(200)),
+    Column("name", String(200), nullable=False),
+    Column("state", String(16), nullable=False, server_default="active"),
+    Column("outcome", String(16)),
+    Column("created", Float, nullable=False),
+    Column("last", Float, nullable=False),
+    Column("consented", Float),
+    Column("consent_version", String(64)),
+    Column("device", String(16), nullable=False, server_default=""),
+    Column("parameters", JSON, nullable=False),
+    # What samplers remember about this person.
+    Column("personal", JSON, nullable=False),
+    Column("practised", Integer, nullable=False, server_default="0"),
+    Column("asked", Integer, nullable=False, server_default="0"),
+    Column("answered", Integer, nullable=False, server_default="0"),
+    Column("skipped", Integer, nullable=False, server_default="0"),
+    Column("failed", Integer, nullable=False, server_default="0"),
+    UniqueConstraint("experiment_id", "external", name="participant_external"),
+)
+
+served = Table(
+    "served",
+    tables,
+    _experiment(primary_key=True),
+    # Drawn at random, so that an archive can be restored beside the experiment it came from.
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column(
+        "participant_id",
+        _Counter,
+        ForeignKey("participant.id", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("number", Integer, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("head", Integer, nullable=False),
+    Column("left", Integer, nullable=False),
+    Column("right", Integer, nullable=False),
+    # The feet in order: the same for both sides.
+    Column("low", Integer, nullable=False),
+    Column("high", Integer, nullable=False),
+    Column("winner", Integer),  # the known answer to a practice query or an attention check
+    Column("sampler", String(64), nullable=False),
+    Column("score", Float),
+    Column("fallback", Boolean, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("open", Boolean, nullable=False),
+    Index("served_seen", "participant_id", "head", "low", "high"),
+    Index(
+        "served_open",
+        "participant_id",
+        "number",
+        sqlite_where=text("open"),
+        postgresql_where=text("open"),
+    ),
+)
+
+answer = Table(
+    "answer",
+    tables,
+    Column("seq", _Counter, primary_key=True),
+    _experiment(),
+    Column("query_id", BigInteger, nullable=False),
+    # NULL: skipped.
+    Column("winner", Integer),
+    Column("response_time", Float),
+    Column("network_latency", Float),
+    Column("received", Float, nullable=False),
+    # The promise of the whole service: one answer per query, whatever happens.
+    UniqueConstraint("experiment_id", "query_id", name="one_answer_per_query"),
+    ForeignKeyConstraint(
+        ["experiment_id", "query_id"],
+        ["served.experiment_id", "served.id"],
+        ondelete="CASCADE",
+        name="answer_to_a_served_query",
+    ),
+    sqlite_autoincrement=True,
+)
+
+model = Table(
+    "model",
+    tables,
+    _experiment(primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("n_answers", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("loss", Float),
+    Column("lapse", Float),
+    # On randomly asked answers that came after the embedding before this one.
+    Column("accuracy", Float),
+    Column("tested", Integer, nullable=False),
+    # Old positions are thinned out, the numbers stay.
+    Column("positions", JSON),
+)
+
+queue = Table(
+    "queue",
+    tables,
+    Column("id", _Counter, primary_key=True),
+    _experiment(),
+    Column("version", Integer, nullable=False),
+    Column("sampler", String(64), nullable=False),
+    Column("place", Integer, nullable=False),
+    Column("head", Integer, nullable=False),
+    Column("left", Integer, nullable=False),
+    Column("right", Integer, nullable=False),
+    Column("score", Float),
+    Index("queue_order", "experiment_id", "version", "sampler", "place"),
+)
+
+worker = Table(
+    "worker",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("owner", String(64), nullable=False),
+    Column("seen", Float, nullable=False),
+    Column("turns", Integer, nullable=False, server_default="0"),
+    Column("turn_seconds", Float),
+    Column("error", Text),
+)
+
+audit = Table(
+    "audit",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("experimenter", String(100), nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("subject", Text, nullable=False),
+)

@@ -1,0 +1,448 @@
+"""Hand out queries and take answers: the part where nothing may be lost or doubled."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Row, bindparam, delete, exists, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from accelerando.crowd.desk import Asked, Desk, DeskState, Queue, Served
+from accelerando.crowd.sampler import Query, SamplerState
+from accelerando.crowd.store.experiments import Now, one_sampler_desk
+from accelerando.crowd.store.participants import Person
+from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.schema import answer, participant, queue, served
+
+__all__ = ["Taken", "open_queries", "take_answer", "top_up"]
+
+ServedRow = Row[Any]
+
+_OPEN = (
+    select(served)
+    .where(served.c.participant_id == bindparam("person"), served.c.open)
+    .order_by(served.c.number, served.c.at)
+)
+_ONE = select(served).where(
+    served.c.experiment_id == bindparam("experiment"), served.c.id == bindparam("query")
+)
+_CLOSE = (
+    update(served)
+    .where(
+        served.c.experiment_id == bindparam("experiment"),
+        served.c.id == bindparam("query"),
+        served.c.open,
+    )
+    .values(open=False)
+)
+_ANSWER = {
+    name: dialect.insert(answer).on_conflict_do_nothing().returning(answer.c.seq)
+    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
+}
+# The row is locked, so these are not lost to anybody else's.
+_COUNT = (
+    update(participant)
+    .where(participant.c.id == bindparam("person"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("last", "answered", "skipped", "failed", "practised", "outcome")
+        }
+    )
+)
+_ASKED = (
+    update(participant)
+    .where(participant.c.id == bindparam("person"))
+    .values(asked=bindparam("n_asked"), personal=bindparam("own"))
+)
+_SERVE = served.insert()
+_SEEN = select(served.c.id).where(
+    served.c.participant_id == bindparam("person"),
+    served.c.head == bindparam("h"),
+    served.c.low == bindparam("a"),
+    served.c.high == bindparam("b"),
+)
+_ALL_SEEN = select(served.c.head, served.c.low, served.c.high).where(
+    served.c.participant_id == bindparam("person")
+)
+_FIRST = (
+    select(queue.c.id)
+    .where(
+        queue.c.experiment_id == bindparam("experiment"),
+        queue.c.version == bindparam("version"),
+        queue.c.sampler == bindparam("sampler"),
+        ~exists().where(
+            served.c.participant_id == bindparam("person"),
+            served.c.head == queue.c.head,
+            ((served.c.low == queue.c.left) & (served.c.high == queue.c.right))
+            | ((served.c.low == queue.c.right) & (served.c.high == queue.c.left)),
+        ),
+    )
+    .order_by(queue.c.place)
+    .limit(1)
+    # Two web processes do not wait for each other, they take the next one.
+    .with_for_update(skip_locked=True)
+)
+_POP = (
+    delete(queue)
+    .where(queue.c.id == _FIRST.scalar_subquery())
+    .returning(queue.c.head, queue.c.left, queue.c.right, queue.c.score)
+)
+_TOTAL = select(func.coalesce(func.sum(participant.c.answered), 0)).where(
+    participant.c.experiment_id == bindparam("experiment")
+)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of an answer, and how the participant stands after it."""
+
+    stored: bool
+    person: Person
+    reason: str | None = None
+
+
+def open_queries(connection: Connection, person: int) -> list[ServedRow]:
+    """What this participant has been asked and has not answered, oldest first."""
+    return list(connection.execute(_OPEN, {"person": person}))
+
+
+def take_answer(
+    connection: Connection,
+    now: Now,
+    person: Person,
+    query: int,
+    winner: int | None,
+    response_time: float | None,
+    network_latency: float | None,
+    clock: float,
+) -> Taken:
+    """Store one answer; ``winner=None`` is a skip. Again and again it is stored once.
+
+    Raises
+    ------
+    Refused
+        The query was never served to this participant, the winner is not one of its feet, skipping
+        is not allowed, or the session is over.
+    """
+    place = {"experiment": now.frame.id, "query": query}
+    row = connection.execute(_ONE, place).first()
+    if row is None or row.participant_id != person.id:
+        raise Refused("unknown_query", "This query was not asked in this session.", 404)
+    if not row.open:
+        return Taken(False, person, "already_answered")
+    if person.state == "blocked" or person.outcome in ("withdrawn", "no_consent"):
+        raise Refused("finished", "This session has ended.", 409)
+    if winner is None and not now.frame.settings.skip:
+        raise Refused("bad_winner", "Queries of this experiment cannot be skipped.", 422)
+    if winner is not None and winner not in (row.left, row.right):
+        raise Refused("bad_winner", f"The winner must be item {row.left} or item {row.right}.", 422)
+    stored = connection.execute(
+        _ANSWER[connection.dialect.name],
+        {
+            "experiment_id": now.frame.id,
+            "query_id": query,
+            "winner": winner,
+            "response_time": response_time,
+            "network_latency": network_latency,
+            "received": clock,
+        },
+    )
+    if stored.first() is None:
+        return Taken(False, person, "already_answered")
+    connection.execute(_CLOSE, place)
+    return Taken(True, _count(connection, now, person, row, winner, clock))
+
+
+def _count(
+    connection: Connection,
+    now: Now,
+    person: Person,
+    row: ServedRow,
+    winner: int | None,
+    clock: float,
+) -> Person:
+    practice = row.kind == "practice"
+    answered = winner is not None and not practice
+    failed = answered and row.kind == "check" and winner != row.winner
+    checks, quota = now.frame.settings.checks, now.frame.settings.participants.answers
+    outcome = person.outcome
+    if outcome is None and failed and person.failed + 1 == checks.fail_after:
+        outcome = "screened_out"
+    if outcome is None and answered and quota is not None and person.answered + 1 >= quota:
+        outcome = "done"
+    after = {
+        "last": clock,
+        "answered": person.answered + answered,
+        "skipped": person.skipped + (winner is None and not practice),
+        "failed": person.failed + failed,
+        "practised": person.practised + practice,
+        "outcome": outcome,
+    }
+    connection.execute(_COUNT, {"person": person.id, **{f"new_{k}": v for k, v in after.items()}})
+    return _AsRow(**{**person._mapping, **after})  # type: ignore[return-value]
+
+
+def top_up(
+    connection: Connection, now: Now, person: Person, count: int, clock: float
+) -> tuple[list[ServedRow], str | None]:
+    """Open queries of this participant, new ones added until there are ``count``.
+
+    Also the outcome, if there is nothing left to ask.
+    """
+    if count == 0:
+        return [], person.outcome
+    waiting = open_queries(connection, person.id)
+    quota = now.frame.settings.participants.answers
+    total = now.frame.settings.participants.total_answers
+    if now.paused:
+        return waiting, person.outcome
+    if total is not None:
+        there = connection.execute(_TOTAL, {"experiment": now.frame.id}).scalar_one()
+        if there >= total:
+            return waiting, person.outcome if waiting else person.outcome or "full"
+    asker = _Asker(connection, now, person, clock)
+    practising = sum(row.kind == "practice" for row in waiting)
+    to_practise = len(now.frame.settings.practice) - person.practised - practising
+    while len(waiting) < count:
+        asked = len(waiting) - practising
+        if to_practise > 0:
+            waiting.append(asker.practice(person.practised + practising))
+            practising, to_practise = practising + 1, to_practise - 1
+        elif quota is not None and person.answered + asked >= quota:
+            break
+        else:
+            new = asker.next()
+            if new is None:
+                break
+            waiting.append(new)
+    asker.finish()
+    outcome: str | None = person.outcome
+    if not waiting and outcome is None:
+        outcome = "done"
+        connection.execute(
+            update(participant).where(participant.c.id == person.id).values(outcome=outcome)
+        )
+    return waiting, outcome
+
+
+class _Asker:
+    """Chooses queries for one participant within one transaction."""
+
+    def __init__(self, connection: Connection, now: Now, person: Person, clock: float) -> None:
+        self.connection, self.now, self.person, self.clock = connection, now, person, clock
+        self.frame = now.frame
+        self.asked = person.asked
+        self.personal: dict[str, Any] = dict(person.personal)
+        self.changed = False
+        self.seen = _Seen(connection, person.id)
+
+    def practice(self, number: int) -> ServedRow:
+        known = self.frame.settings.practice[number]
+        query = Query(known.head, known.left, known.right)
+        return self._serve(Served(query, "practice"), "practice", number - 1000, known.winner)
+
+    def next(self) -> ServedRow | None:
+        """The next query, or None if this person has been asked everything."""
+        number = self.asked + 1
+        made = self._fixed(number) or self._check(number) or self._repeat(number)
+        if made is None:
+            try:
+                made = self._from_desk(self._desk(number)), "query", None
+            except LookupError:
+                return None
+        self.asked = number
+        self.changed = True
+        return self._serve(made[0], made[1], number, made[2])
+
+    def finish(self) -> None:
+        if self.changed:
+            self.connection.execute(
+                _ASKED,
+                {"person": self.person.id, "n_asked": self.asked, "own": self.personal},
+            )
+
+    def _fixed(self, number: int) -> tuple[Served, str, int | None] | None:
+        fixed = self.frame.settings.fixed.get(number)
+        if fixed is None:
+            return None
+        if fixed.query is not None:
+            query = Query(*fixed.query)
+            return Served(query, fixed.sampler or "fixed"), "query", None
+        return None
+
+    def _check(self, number: int) -> tuple[Served, str, int | None] | None:
+        check, every = self.frame.check, self.frame.settings.checks.every
+        if check is None or number % every:
+            return None
+        state = self._state(" check") or check.start(self.frame.n_items, self._seed())
+        (query,), after = check.propose(state, 1)
+        self.personal[" check"] = _plain(after)
+        known = {
+            Query(*asked).key: winner
+            for asked, winner in zip(check.queries, check.winners or (), strict=True)
+        }
+        return Served(query, "check"), "check", known[query.key]
+
+    def _repeat(self, number: int) -> tuple[Served, str, int | None] | None:
+        """A query of this person again, sides swapped: do they agree with themselves?"""
+        every = self.frame.settings.checks.repeat_every
+        if every is None or number % every:
+            return None
+        earlier = self.connection.execute(
+            select(served.c.head, served.c.left, served.c.right)
+            .where(
+                served.c.participant_id == self.person.id,
+                served.c.kind == "query",
+                served.c.number <= number - every + 1,
+                served.c.number > number - 4 * every,
+                ~served.c.open,
+            )
+            .order_by(served.c.number)
+        ).all()
+        if not earlier:
+            return None
+        rng = np.random.default_rng([self.frame.settings.seed, self.person.id, number])
+        head, left, right = earlier[int(rng.integers(len(earlier)))]
+        return Served(Query(head, right, left), "repeat"), "repeat", None
+
+    def _desk(self, number: int) -> Desk:
+        settings = self.frame.settings
+        fixed = settings.fixed.get(number)
+        if fixed is not None and fixed.sampler is not None:
+            name = fixed.sampler
+        elif settings.participants.one_sampler:
+            names = list(settings.samplers)
+            weights = np.array(
+                [1.0 if settings.shares is None else settings.shares[n] for n in names]
+            )
+            rng = np.random.default_rng([settings.seed, self.person.id])
+            name = names[int(rng.choice(len(names), p=weights / weights.sum()))]
+        else:
+            return self.frame.desk
+        described = settings.samplers[name].model_dump_json(by_alias=True)
+        return one_sampler_desk(self.frame.n_items, name, described)
+
+    def _from_desk(self, desk: Desk) -> Served:
+        state = self._desk_state(desk)
+        made = desk.ask(state, str(self.person.id))
+        for (name, _), personal in state.personal.items():
+            self.personal[name] = _plain(personal)
+        return made
+
+    def _desk_state(self, desk: Desk) -> DeskState:
+        """A state of the desk as this request sees it; the same numbers after a restart."""
+        seed, turn = self._seed(), self.asked
+        state = DeskState(seed, served=turn)
+        me = str(self.person.id)
+        state.asked[me] = self.seen
+        for number, (name, sampler) in enumerate(desk.samplers.items()):
+            if sampler.adaptive:
+                state.queues[name] = _Top(self.connection, self.now, self.seen, name)
+            elif sampler.personal:
+                known = self._state(name)
+                if known is not None:
+                    state.personal[name, me] = known
+            else:
+                begin = SamplerState(self.frame.n_items, seed=seed + number + 1, turn=turn)
+                state.samplers[name] = begin
+        return state
+
+    def _state(self, name: str) -> SamplerState | None:
+        found = self.personal.get(name)
+        return None if found is None else SamplerState(**{**found, "deck": tuple(found["deck"])})
+
+    def _seed(self) -> int:
+        # Per participant: two of them, asked by two processes at once, get different queries.
+        return 1_000_003 * int(self.person.id) + 17 * self.frame.settings.seed
+
+    def _serve(self, made: Served, kind: str, number: int, winner: int | None) -> ServedRow:
+        head, left, right, score = made.query
+        row = {
+            "experiment_id": self.frame.id,
+            "id": secrets.randbits(52),
+            "participant_id": self.person.id,
+            "number": number,
+            "kind": kind,
+            "head": head,
+            "left": left,
+            "right": right,
+            "low": min(left, right),
+            "high": max(left, right),
+            "winner": winner,
+            "sampler": made.sampler,
+            "score": score,
+            "fallback": made.fallback,
+            "version": self.now.queue_version,
+            "at": self.clock,
+            "open": True,
+        }
+        self.connection.execute(_SERVE, row)
+        self.seen.add((head, min(left, right), max(left, right)))
+        return _AsRow(**row)  # type: ignore[return-value]
+
+
+class _AsRow:
+    """A row just written, read like one that was selected."""
+
+    def __init__(self, **values: Any) -> None:
+        self._mapping = values
+        self.__dict__.update(values)
+
+
+class _Seen(Asked):
+    """What a participant has been asked, looked up in the store; all at once if often."""
+
+    def __init__(self, connection: Connection, person: int) -> None:
+        self._connection, self.person = connection, person
+        self.new: tuple[int, int, int] | None = None  # the store has just said so
+        self._known: set[tuple[int, int, int]] = set()
+        self._lookups = 0
+        self._all = False
+
+    def __contains__(self, key: object, /) -> bool:
+        if key in self._known or self._all or key == self.new:
+            return key in self._known
+        self._lookups += 1
+        if self._lookups > 20:
+            rows = self._connection.execute(_ALL_SEEN, {"person": self.person})
+            self._known.update((row.head, row.low, row.high) for row in rows)
+            self._all = True
+            return key in self._known
+        assert isinstance(key, tuple)
+        place = {"person": self.person, "h": key[0], "a": key[1], "b": key[2]}
+        return self._connection.execute(_SEEN, place).first() is not None
+
+    def add(self, key: tuple[int, int, int], /) -> None:
+        self._known.add(key)
+
+
+class _Top(Queue):
+    """The queue of a sampler in the store: looking at its first query takes it."""
+
+    def __init__(self, connection: Connection, now: Now, seen: _Seen, sampler: str) -> None:
+        self._connection, self._seen = connection, seen
+        self._place = {
+            "experiment": now.frame.id,
+            "version": now.queue_version,
+            "sampler": sampler,
+            "person": seen.person,
+        }
+
+    def __iter__(self) -> Iterator[Query]:
+        row = self._connection.execute(_POP, self._place).first()
+        if row is not None:
+            query = Query(row.head, row.left, row.right, row.score)
+            self._seen.new = query.key
+            yield query
+
+    def __delitem__(self, place: int, /) -> None:
+        """Already taken."""
+
+
+def _plain(state: SamplerState) -> dict[str, Any]:
+    return asdict(replace(state, deck=tuple(int(card) for card in state.deck)))

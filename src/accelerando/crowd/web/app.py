@@ -1,0 +1,146 @@
+"""The web application: routes, safety, and errors as sentences."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy.exc import DBAPIError
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from accelerando import __version__
+from accelerando.crowd.experiment import Limits, SettingsError
+from accelerando.crowd.store import Store
+from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.web import (
+    download_routes,
+    experimenter_api,
+    media_routes,
+    pages,
+    participant_api,
+    salmon,
+)
+from accelerando.crowd.web.context import Context
+from accelerando.crowd.web.safety import BodyLimit, SafeHeaders
+from accelerando.crowd.web.signing import signed_in
+from accelerando.crowd.web.writer import Writer, is_away
+
+__all__ = ["create_app"]
+
+_JSON_BYTES = 64 * 1024
+_TITLES = {404: "Not found", 401: "Please sign in", 403: "Not allowed", 422: "Not understood"}
+
+log = logging.getLogger("accelerando.crowd")
+
+
+def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B008 (frozen)
+    """The service as an ASGI application on this store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> app = create_app(Store(f"sqlite:///{tempfile.mkdtemp()}/crowd.sqlite"))
+    >>> app.title
+    'accelerando crowd'
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        context: Context = app.state.context
+        context.writer.close()
+
+    app = FastAPI(
+        title="accelerando crowd",
+        version=__version__,
+        description="Ask a crowd which of two items is more like a third.",
+        lifespan=lifespan,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # their page loads scripts from elsewhere
+        redoc_url=None,
+    )
+    with store.write() as connection:
+        secret = store.secret(connection)
+    app.state.context = Context(store, Writer(store), secret, limits)
+    for part in (participant_api, experimenter_api, download_routes, salmon, media_routes, pages):
+        app.include_router(part.router)
+    app.mount("/static", _Static(directory=pages.STATIC), name="static")
+
+    async def may_upload(scope: Scope) -> bool:
+        return await signed_in(Request({**scope, "app": app})) is not None
+
+    app.add_middleware(
+        BodyLimit, most=_JSON_BYTES, uploads=limits.upload_bytes, may_upload=may_upload
+    )
+    app.add_middleware(SafeHeaders)
+    _say_errors(app)
+    return app
+
+
+class _Static(StaticFiles):
+    """Scripts and style sheets: kept by browsers, which ask whether they are still the same."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
+def _say_errors(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> Response:
+        headers = {"retry-after": "300"} if error.status == 429 else {}
+        return _answer(request, error.status, error.code, str(error), headers)
+
+    @app.exception_handler(SettingsError)
+    async def settings(request: Request, error: SettingsError) -> Response:
+        problems = [problem.to_json() for problem in error.problems]
+        return _answer(request, 422, "settings", str(error), {}, problems=problems)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        said = [
+            f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}"
+            for found in error.errors()[:10]
+        ]
+        return _answer(request, 422, "invalid", "; ".join(said), {})
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        code = {404: "not_found", 405: "method"}.get(error.status_code, "http")
+        headers = dict(error.headers or {})
+        return _answer(request, error.status_code, code, str(error.detail), headers)
+
+    @app.exception_handler(DBAPIError)
+    async def database(request: Request, error: DBAPIError) -> Response:
+        if not is_away(error):
+            log.error("database error: %s", type(error.orig).__name__, exc_info=error)
+            return _answer(request, 500, "internal", "Something went wrong on the server.", {})
+        log.warning("the database cannot be written: %s", error.orig)
+        sentence = "The server cannot store anything just now; please try again in a moment."
+        return _answer(request, 503, "unavailable", sentence, {"retry-after": "2"})
+
+
+def _answer(
+    request: Request, status: int, code: str, message: str, headers: dict[str, str], **more: Any
+) -> Response:
+    """JSON for programs, a page for people."""
+    root = request.scope.get("root_path", "")
+    path = request.url.path.removeprefix(root)
+    is_page = path.startswith(("/e/", "/experiments", "/sign-")) or path == "/"
+    if is_page and "text/html" in request.headers.get("accept", ""):
+        response: Response = pages.error_page(
+            request, status, _TITLES.get(status, "Error"), message
+        )
+    else:
+        what = {"error": {"code": code, "message": message, **more}}
+        response = JSONResponse(what, status_code=status)
+    response.headers.update(headers)
+    return response

@@ -1,0 +1,166 @@
+"""Downloads, and the way back."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import IO, Annotated, Any, Literal
+
+import anyio.to_thread
+import yaml
+from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi.responses import Response, StreamingResponse
+from sqlalchemy import Connection
+
+from accelerando.crowd.store import archive, export, people, statistics
+from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.web.context import Ctx
+from accelerando.crowd.web.experimenter_api import Summary, require_name
+from accelerando.crowd.web.participant_api import Name
+from accelerando.crowd.web.shapes import ErrorOut
+from accelerando.crowd.web.signing import Experimenter
+
+__all__ = ["router"]
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    code: {"model": ErrorOut} for code in (400, 401, 403, 404, 409, 413, 422, 503)
+}
+router = APIRouter(tags=["experimenter"], responses=_REFUSALS)
+What = Literal[
+    "answers.csv",
+    "answers.parquet",
+    "answers-salmon.csv",
+    "skips.csv",
+    "embedding.csv",
+    "participants.csv",
+    "experiment.yaml",
+    "archive.zip",
+    "codebook.md",
+]
+_TYPES = {
+    "csv": "text/csv; charset=utf-8",
+    "parquet": "application/vnd.apache.parquet",
+    "yaml": "application/yaml",
+    "zip": "application/zip",
+    "md": "text/markdown; charset=utf-8",
+}
+_CHUNK = 1 << 16
+
+
+@router.get(
+    "/api/v1/experiments/{name}/downloads/{what}",
+    response_class=Response,
+    summary="Answers, positions, archive",
+)
+async def download(name: Name, what: What, context: Ctx, who: Experimenter) -> Response:
+    """Written to a file first: what arrives is complete, and of one moment."""
+    del who
+
+    def write() -> IO[bytes]:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it has been sent)
+        try:
+            with context.store.read() as connection:
+                _WRITERS[what](connection, stored.find(connection, name), file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    file = await anyio.to_thread.run_sync(write)
+    size = file.tell()
+    file.seek(0)
+
+    def chunks() -> Iterator[bytes]:
+        with file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+
+    headers = {
+        "content-disposition": f'attachment; filename="{name}-{what}"',
+        "content-length": str(size),
+    }
+    return StreamingResponse(chunks(), media_type=_TYPES[what.rpartition(".")[2]], headers=headers)
+
+
+@router.post("/api/v1/restore", status_code=201, summary="Restore an experiment")
+async def restore(
+    request: Request,
+    context: Ctx,
+    who: Experimenter,
+    archive_file: Annotated[UploadFile, File(alias="archive", description="archive.zip")],
+    name: Annotated[str, Form(max_length=63)] = "",
+) -> Summary:
+    """From its archive, under its own name or another; it is paused until it is resumed."""
+    data = await archive_file.read()
+    checked = await anyio.to_thread.run_sync(archive.read_archive, data, context.limits)
+    chosen = name or checked.made.settings.name
+    require_name(chosen)
+    clock = context.clock()
+
+    def store(connection: Connection) -> None:
+        archive.restore(connection, checked, chosen, clock)
+        stored.note(connection, clock, who.name, "restore", chosen)
+
+    await context.write(store)
+    root = request.scope.get("root_path", "")
+    return Summary(**await context.read(statistics.summary, chosen, root))
+
+
+def _text(make: Callable[[Connection, Now], Iterator[str]]) -> Callable[..., None]:
+    def write(connection: Connection, now: Now, file: IO[bytes]) -> None:
+        for part in make(connection, now):
+            file.write(part.encode())
+
+    return write
+
+
+def _skips(connection: Connection, now: Now) -> Iterator[str]:
+    return export.answers_csv(connection, now, skips=True)
+
+
+def _embedding(connection: Connection, now: Now) -> Iterator[str]:
+    _, row = statistics.embedding(connection, now.frame.name)
+    if row is None:
+        raise Refused("no_embedding", "There are too few answers for an embedding yet.", 404)
+    return export.embedding_csv(connection, now, row.positions)
+
+
+def _participants(connection: Connection, now: Now) -> Iterator[str]:
+    return export.participants_csv(connection, now, people.qualities(connection, now))
+
+
+def _settings(connection: Connection, now: Now) -> Iterator[str]:
+    """Readable by ``crowd serve`` again, if the items' files are beside it."""
+    described = now.frame.settings.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    items = stored.items_of(connection, now.frame.id)
+    listed = [
+        item.text if item.kind == "text" else {item.kind: item.html or item.text, "alt": item.alt}
+        for item in items
+    ]
+    yield yaml.safe_dump(
+        {"name": now.frame.name, **described, "items": listed}, sort_keys=False, allow_unicode=True
+    )
+
+
+def _parquet(connection: Connection, now: Now, file: IO[bytes]) -> None:
+    file.write(export.answers_parquet(connection, now))
+
+
+def _codebook(connection: Connection, now: Now) -> Iterator[str]:
+    del connection, now
+    yield export.CODEBOOK + "\n"
+
+
+_WRITERS: dict[str, Callable[..., None]] = {
+    "answers.csv": _text(export.answers_csv),
+    "answers.parquet": _parquet,
+    "answers-salmon.csv": _text(export.salmon_csv),
+    "skips.csv": _text(_skips),
+    "embedding.csv": _text(_embedding),
+    "participants.csv": _text(_participants),
+    "experiment.yaml": _text(_settings),
+    "archive.zip": archive.write_archive,
+    "codebook.md": _text(_codebook),
+}

@@ -1,0 +1,356 @@
+"""The experimenter's side of the API."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Annotated, Any, Literal
+
+import anyio.to_thread
+from fastapi import APIRouter, File, Form, Path, Request, UploadFile
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from sqlalchemy import Connection
+
+from accelerando.crowd.experiment import Experiment, Files, make_experiment, read_upload, read_yaml
+from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
+from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store import participants, people, statistics
+from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.web import accounts
+from accelerando.crowd.web.context import Context, Ctx
+from accelerando.crowd.web.participant_api import Name
+from accelerando.crowd.web.shapes import ErrorOut, item_json
+from accelerando.crowd.web.signing import (
+    COOKIE,
+    Experimenter,
+    forget,
+    require_same_origin,
+    set_session,
+    signed_in,
+    try_password,
+)
+
+__all__ = ["Summary", "require_name", "router"]
+
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    code: {"model": ErrorOut} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503)
+}
+router = APIRouter(tags=["experimenter"], responses=_REFUSALS)
+PersonId = Annotated[int, Path(ge=1, lt=2**53)]
+
+
+class SignIn(BaseModel):
+    """Name and password."""
+
+    name: str = Field(max_length=100)
+    password: str = Field(max_length=1000)
+
+
+class SessionInfo(BaseModel):
+    """Who is signed in, and the token that writes need."""
+
+    experimenter: str
+    csrf: str
+
+
+class Summary(BaseModel):
+    """An experiment in a few numbers."""
+
+    name: str
+    title: str
+    state: Literal["running", "paused"]
+    created: float
+    items: int
+    dimensions: int
+    samplers: list[str]
+    answers: int
+    skips: int
+    participants: int
+    participant_url: str
+    dashboard_url: str
+    api: str
+
+
+class Confirm(BaseModel):
+    """The experiment's name once more."""
+
+    confirm: str = Field(max_length=200)
+
+
+# -- session --------------------------------------------------------------------------------------
+
+
+@router.post("/api/v1/session", response_model=SessionInfo, summary="Sign in")
+async def sign_in(request: Request, body: SignIn, context: Ctx) -> JSONResponse:
+    """Sets the session's cookie. After eight wrong passwords one has to wait."""
+    require_same_origin(request)
+    token = await try_password(request, body.name, body.password)
+    signed = await context.read(accounts.check_session, token, context.clock())
+    assert signed is not None
+    response = JSONResponse({"experimenter": signed.name, "csrf": signed.csrf})
+    set_session(request, response, token)
+    return response
+
+
+@router.get("/api/v1/session", response_model=SessionInfo, summary="Who is signed in")
+async def session(request: Request) -> JSONResponse:
+    """With the token that writes need."""
+    signed = await signed_in(request)
+    if signed is None:
+        raise Refused("sign_in", "Please sign in.", 401)
+    return JSONResponse({"experimenter": signed.name, "csrf": signed.csrf})
+
+
+@router.delete("/api/v1/session", status_code=204, summary="Sign out")
+async def sign_out(request: Request, context: Ctx, who: Experimenter) -> Response:
+    """Ends the session on the server, too."""
+    del who
+    await context.write(accounts.sign_out, request.cookies[COOKIE])
+    response = Response(status_code=204)
+    forget(request, response)
+    return response
+
+
+# -- experiments ----------------------------------------------------------------------------------
+
+
+@router.get("/api/v1/experiments", summary="All experiments")
+async def all_experiments(
+    request: Request, context: Ctx, who: Experimenter
+) -> dict[str, list[Summary]]:
+    """Oldest first."""
+    del who
+    found = await context.read(statistics.summaries, _root(request))
+    return {"experiments": [Summary(**one) for one in found]}
+
+
+@router.post("/api/v1/experiments", status_code=201, summary="Make an experiment")
+async def create(
+    request: Request,
+    context: Ctx,
+    who: Experimenter,
+    settings: Annotated[UploadFile, File(description="experiment.yaml, or Salmon's init.yaml")],
+    items: Annotated[list[UploadFile], File(description="ZIP, CSV, pictures, films, sounds")] = [],  # noqa: B006
+    name: Annotated[str, Form(max_length=63)] = "",
+) -> Summary:
+    """All problems of the files are reported at once, with their lines."""
+    text = await settings.read(4_000_000)
+    uploads = [(item.filename or "file", await item.read()) for item in items]
+
+    def make() -> Experiment:
+        files = Files()
+        for filename, data in uploads:
+            files.merge(read_upload(filename, data, context.limits))
+        return make_experiment(read_yaml(text, settings.filename or "experiment.yaml"), files)
+
+    made = await anyio.to_thread.run_sync(make)
+    chosen = name or made.settings.name
+    require_name(chosen)
+    clock = context.clock()
+
+    def store(connection: Connection) -> None:
+        stored.add(connection, made, clock, chosen)
+        stored.note(connection, clock, who.name, "create", chosen)
+
+    await context.write(store)
+    return Summary(**await context.read(statistics.summary, chosen, _root(request)))
+
+
+@router.get("/api/v1/experiments/{name}", summary="One experiment")
+async def one(request: Request, name: Name, context: Ctx, who: Experimenter) -> Summary:
+    """In a few numbers."""
+    del who
+    return Summary(**await context.read(statistics.summary, name, _root(request)))
+
+
+@router.post("/api/v1/experiments/{name}/pause", summary="Pause")
+async def pause(request: Request, name: Name, context: Ctx, who: Experimenter) -> Summary:
+    """No new queries are handed out; answers to open ones are still taken."""
+    return await _set_state(request, name, context, who.name, "paused")
+
+
+@router.post("/api/v1/experiments/{name}/resume", summary="Resume")
+async def resume(request: Request, name: Name, context: Ctx, who: Experimenter) -> Summary:
+    """Participants' pages go on by themselves."""
+    return await _set_state(request, name, context, who.name, "running")
+
+
+async def _set_state(
+    request: Request, name: str, context: Context, who: str, state: str
+) -> Summary:
+    clock = context.clock()
+
+    def change(connection: Connection) -> None:
+        now = stored.find(connection, name)
+        stored.set_state(connection, now.frame.id, state)
+        stored.note(connection, clock, who, state, name)
+
+    await context.write(change)
+    return Summary(**await context.read(statistics.summary, name, _root(request)))
+
+
+@router.delete("/api/v1/experiments/{name}", status_code=204, summary="Delete")
+async def delete(name: Name, body: Confirm, context: Ctx, who: Experimenter) -> Response:
+    """Everything about it is gone. ``confirm`` must be the experiment's name."""
+    clock = context.clock()
+
+    def remove(connection: Connection) -> None:
+        now = stored.find(connection, name)
+        if body.confirm != name:
+            raise Refused("confirm", f"To delete it, confirm with its name, {name!r}.", 422)
+        stored.remove(connection, now.frame.id)
+        stored.note(connection, clock, who.name, "delete", name)
+
+    await context.write(remove)
+    return Response(status_code=204)
+
+
+# -- what is going on -----------------------------------------------------------------------------
+
+
+@router.get("/api/v1/experiments/{name}/dashboard", summary="Everything the dashboard draws")
+async def dashboard(
+    request: Request, name: Name, context: Ctx, who: Experimenter
+) -> dict[str, Any]:
+    """Counted anew at most once a second, less often when counting takes long."""
+    del who
+    kept: dict[str, tuple[float, dict[str, Any]]] = context.cache.setdefault("dashboards", {})
+    begin = time.monotonic()
+    if name in kept and kept[name][0] > begin:
+        return kept[name][1]
+    clock = context.clock()
+    found = await context.read(statistics.dashboard, name, _root(request), clock)
+
+    def labels(connection: Connection) -> list[str]:
+        return [item.text for item in context.items(connection, stored.find(connection, name))]
+
+    found["items"]["names"] = await context.read(labels)
+    spent = time.monotonic() - begin
+    kept[name] = begin + spent + min(max(0.9, 10 * spent), 30.0), found
+    return found
+
+
+@router.get("/api/v1/experiments/{name}/embedding", summary="The newest positions")
+async def embedding(
+    request: Request, name: Name, context: Ctx, who: Experimenter
+) -> dict[str, Any]:
+    """404 with code ``no_embedding`` until there is one."""
+    del who
+    now, row = await context.read(statistics.embedding, name)
+    if row is None:
+        raise Refused("no_embedding", "There are too few answers for an embedding yet.", 404)
+
+    def look(connection: Connection) -> list[Any]:
+        return context.items(connection, now)
+
+    root = _root(request)
+    items = await context.read(look)
+    return {
+        "version": row.version,
+        "answers": row.n_answers,
+        "at": row.at,
+        "positions": row.positions,
+        "items": [item_json(item, k, now.frame, root) for k, item in enumerate(items)],
+    }
+
+
+@router.get("/api/v1/experiments/{name}/participants", summary="Who answers, and how carefully")
+async def all_participants(name: Name, context: Ctx, who: Experimenter) -> dict[str, Any]:
+    """Newest first."""
+    del who
+
+    def look(connection: Connection) -> list[dict[str, Any]]:
+        return people.qualities(connection, stored.find(connection, name))
+
+    return {"participants": await context.read(look)}
+
+
+@router.post("/api/v1/experiments/{name}/participants/{person}/block", summary="Block")
+async def block(name: Name, person: PersonId, context: Ctx, who: Experimenter) -> dict[str, Any]:
+    """No more queries for them, and the embedding is fitted without their answers."""
+    return await _set_blocked(name, person, context, who.name, True)
+
+
+@router.post("/api/v1/experiments/{name}/participants/{person}/unblock", summary="Unblock")
+async def unblock(name: Name, person: PersonId, context: Ctx, who: Experimenter) -> dict[str, Any]:
+    """Their answers count again."""
+    return await _set_blocked(name, person, context, who.name, False)
+
+
+async def _set_blocked(
+    name: str, person: int, context: Context, who: str, blocked: bool
+) -> dict[str, Any]:
+    clock = context.clock()
+
+    def change(connection: Connection) -> dict[str, Any]:
+        now = _find_person(connection, name, person)
+        participants.set_blocked(connection, now, person, blocked)
+        action = "block" if blocked else "unblock"
+        stored.note(connection, clock, who, action, f"{name} participant {person}")
+        return people.qualities(connection, now, person)[0]
+
+    return await context.write(change)
+
+
+@router.delete(
+    "/api/v1/experiments/{name}/participants/{person}", status_code=204, summary="Delete a person"
+)
+async def delete_person(name: Name, person: PersonId, context: Ctx, who: Experimenter) -> Response:
+    """With all their answers."""
+    clock = context.clock()
+
+    def remove(connection: Connection) -> None:
+        now = _find_person(connection, name, person)
+        participants.remove(connection, now, person)
+        subject = f"{name} participant {person}"
+        stored.note(connection, clock, who.name, "delete participant", subject)
+
+    await context.write(remove)
+    return Response(status_code=204)
+
+
+def _find_person(connection: Connection, name: str, person: int) -> Now:
+    now = stored.find(connection, name)
+    try:
+        participants.get(connection, now, person, lock=True)
+    except Refused:
+        raise Refused("unknown_participant", "There is no such participant.", 404) from None
+    return now
+
+
+# -- health ---------------------------------------------------------------------------------------
+
+
+@router.get("/health", summary="Is the service up?")
+async def health(context: Ctx) -> dict[str, bool]:
+    """For load balancers; says nothing about experiments."""
+    await context.read(accounts.has_account)
+    return {"ok": True}
+
+
+@router.get("/api/v1/health", summary="Worker, queue and database")
+async def full_health(context: Ctx, who: Experimenter) -> dict[str, Any]:
+    """Is the worker alive, and how long are its turns?"""
+    del who
+    return await context.read(statistics.health, context.clock())
+
+
+def _root(request: Request) -> str:
+    root: str = request.scope.get("root_path", "")
+    return root
+
+
+def require_name(name: str) -> None:
+    """Raise SettingsError unless this can be part of a link."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
+        raise SettingsError(
+            [
+                SettingsProblem(
+                    f"{name!r} cannot be part of a link.",
+                    "Use small letters, digits, - and _.",
+                    key="name",
+                )
+            ]
+        )

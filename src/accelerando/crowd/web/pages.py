@@ -1,0 +1,269 @@
+"""The pages: templates filled with what the API would say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from sqlalchemy import Connection
+
+from accelerando import __version__
+from accelerando.crowd.experiment import Item
+from accelerando.crowd.experiment.html import clean_html
+from accelerando.crowd.experiment.texts import TEXTS
+from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store import statistics
+from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.web import accounts
+from accelerando.crowd.web.context import Ctx
+from accelerando.crowd.web.participant_api import Name
+from accelerando.crowd.web.safety import page_policy
+from accelerando.crowd.web.signing import (
+    COOKIE,
+    CSRF_COOKIE,
+    check_form_token,
+    forget,
+    form_token,
+    may_write,
+    set_session,
+    signed_in,
+    try_password,
+)
+
+__all__ = ["STATIC", "error_page", "router"]
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+_PRELOADED = 12
+
+router = APIRouter(include_in_schema=False)
+
+_templates = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    autoescape=select_autoescape(default=True),
+    undefined=StrictUndefined,
+)
+
+
+def render(
+    request: Request, template: str, data: dict[str, Any], *, status: int = 200, **more: Any
+) -> HTMLResponse:
+    """Fill in a template; ``data`` is there as variables and, for scripts, as a whole."""
+    root = request.scope.get("root_path", "")
+
+    def url(path: str) -> str:
+        return f"{root}{path}"
+
+    text = _templates.get_template(template).render(
+        **{"lang": "en", "version": __version__, "url": url, "data": data} | data | more
+    )
+    return HTMLResponse(text, status_code=status)
+
+
+def error_page(request: Request, status: int, title: str, detail: str) -> HTMLResponse:
+    """What a person sees who went wrong."""
+    return render(
+        request, "error.html", {"status": status, "title": title, "detail": detail}, status=status
+    )
+
+
+@router.get("/")
+async def front(request: Request, context: Ctx) -> Response:
+    """The experiments of this server, or the only one."""
+
+    def look(connection: Connection) -> list[Now]:
+        found = [stored.find(connection, name) for name in stored.names(connection)]
+        return [now for now in found if not now.paused]
+
+    running = await context.read(look)
+    root = request.scope.get("root_path", "")
+    if len(running) == 1:
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{root}/e/{running[0].frame.name}/{query}", status_code=302)
+    listed = [
+        {
+            "name": now.frame.name,
+            "title": now.frame.settings.title,
+            "url": f"{root}/e/{now.frame.name}/",
+        }
+        for now in running
+    ]
+    return render(request, "index.html", {"experiments": listed})
+
+
+@router.get("/e/{name}")
+async def participant_without_slash(request: Request, name: Name) -> Response:
+    """The same page: relative addresses in it need the slash."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    root = request.scope.get("root_path", "")
+    return RedirectResponse(f"{root}/e/{name}/{query}", status_code=307)
+
+
+@router.get("/e/{name}/")
+async def participant(request: Request, name: Name, context: Ctx) -> Response:
+    """The page on which people answer. It writes nothing: crawlers and previews come here, too."""
+
+    def look(connection: Connection) -> tuple[Now, list[Item]]:
+        now = stored.find(connection, name)
+        return now, context.items(connection, now)
+
+    now, items = await context.read(look)
+    root = request.scope.get("root_path", "")
+    page = page_data(now, items, root)
+    response = render(request, "participant.html", page, lang=page["language"], page=page)
+    hosts = now.frame.settings.media_hosts
+    if hosts:
+        response.headers["content-security-policy"] = page_policy(hosts)
+    return response
+
+
+@router.get("/e/{name}/style.css")
+async def style(name: Name, context: Ctx) -> Response:
+    """What the experimenter adds to the page's looks."""
+    now = await context.read(stored.find, name)
+    return Response(now.frame.settings.css, media_type="text/css")
+
+
+def page_data(now: Now, items: list[Item], root: str) -> dict[str, Any]:
+    """Everything the participant's page needs before the first query."""
+    settings, name = now.frame.settings, now.frame.name
+    pictures = [f"{root}/media/{name}/{item.media}" for item in items if item.kind == "image"]
+    consent = settings.consent
+    return {
+        "api": f"{root}/api/v1/experiments/{name}",
+        "name": name,
+        "title": settings.title,
+        "language": settings.language,
+        "texts": TEXTS | settings.texts,
+        "instructions_html": clean_html(settings.instructions),
+        "consent_html": None if consent is None else clean_html(consent.text),
+        "consent_version": None if consent is None else consent.version,
+        "practice": len(settings.practice),
+        "breaks": {
+            "every": settings.breaks.every,
+            "text_html": clean_html(settings.breaks.text),
+            "seconds": settings.breaks.seconds,
+        },
+        "skip": settings.skip,
+        "keyboard": settings.keyboard,
+        "withdraw": settings.participants.withdraw,
+        "total": settings.participants.answers,
+        "parameters": [
+            *settings.participants.id_parameters,
+            *settings.participants.keep_parameters,
+        ],
+        "slots": {place: clean_html(text) for place, text in settings.slots.model_dump().items()},
+        "preload": pictures if len(pictures) <= _PRELOADED else [],
+        "css": f"{root}/e/{name}/style.css" if settings.css else None,
+        "pause_between": settings.pause_between,
+    }
+
+
+@router.get("/sign-in")
+async def sign_in_page(request: Request, next: str = "/experiments") -> Response:
+    """The form."""
+    return _sign_in_form(request, next)
+
+
+@router.post("/sign-in")
+async def sign_in(
+    request: Request,
+    name: Annotated[str, Form(max_length=100)],
+    password: Annotated[str, Form(max_length=1000)],
+    csrf: Annotated[str, Form(max_length=100)] = "",
+    next: Annotated[str, Form(max_length=500)] = "/experiments",
+) -> Response:
+    """Check name and password; begin a session."""
+    try:
+        check_form_token(request, csrf)
+        token = await try_password(request, name, password)
+    except Refused as refused:
+        return _sign_in_form(request, next, str(refused), refused.status)
+    root = request.scope.get("root_path", "")
+    response = RedirectResponse(f"{root}{_inside(next)}", status_code=303)
+    set_session(request, response, token)
+    response.delete_cookie(CSRF_COOKIE, path=f"{root}/")
+    return response
+
+
+@router.post("/sign-out")
+async def sign_out(
+    request: Request, context: Ctx, csrf: Annotated[str, Form(max_length=100)] = ""
+) -> Response:
+    """End the session."""
+    signed = await signed_in(request)
+    root = request.scope.get("root_path", "")
+    response = RedirectResponse(f"{root}/sign-in", status_code=303)
+    if signed is not None:
+        may_write(request, signed, csrf)
+        await context.write(accounts.sign_out, request.cookies[COOKIE])
+        forget(request, response)
+    return response
+
+
+@router.get("/experiments")
+async def experiments(request: Request, context: Ctx) -> Response:
+    """All experiments, for the experimenter."""
+    signed = await signed_in(request)
+    if signed is None:
+        return _to_sign_in(request)
+    root = request.scope.get("root_path", "")
+    found = await context.read(statistics.summaries, root)
+    return render(
+        request,
+        "experiments.html",
+        {"experiments": found, "csrf": signed.csrf, "experimenter": signed.name},
+    )
+
+
+@router.get("/experiments/{name}")
+async def dashboard(request: Request, name: Name, context: Ctx) -> Response:
+    """One experiment, for the experimenter."""
+    signed = await signed_in(request)
+    if signed is None:
+        return _to_sign_in(request)
+    root = request.scope.get("root_path", "")
+    found = await context.read(statistics.summary, name, root)
+    return render(
+        request,
+        "dashboard.html",
+        {"experiment": found, "csrf": signed.csrf, "experimenter": signed.name},
+    )
+
+
+def _to_sign_in(request: Request) -> Response:
+    root = request.scope.get("root_path", "")
+    path = request.url.path.removeprefix(root)
+    return RedirectResponse(f"{root}/sign-in?next={quote(path)}", status_code=303)
+
+
+def _sign_in_form(
+    request: Request, next_page: str, error: str | None = None, status: int = 200
+) -> Response:
+    token = form_token(request)
+    response = render(
+        request,
+        "sign_in.html",
+        {"csrf": token, "next": _inside(next_page), "error": error},
+        status=status,
+    )
+    response.set_cookie(
+        CSRF_COOKIE,
+        token,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        path=f"{request.scope.get('root_path', '')}/",
+    )
+    return response
+
+
+def _inside(path: str) -> str:
+    """A path on this server: nobody is sent elsewhere after signing in."""
+    plain = path.startswith("/experiments") and "\\" not in path and path.isprintable()
+    return path if plain else "/experiments"

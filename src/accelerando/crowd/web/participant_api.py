@@ -1,0 +1,153 @@
+"""The participant's side of the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse, Response
+from sqlalchemy import Connection
+
+from accelerando.crowd.experiment import Item
+from accelerando.crowd.store import session
+from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.session import Standing
+from accelerando.crowd.web.context import Context, Ctx
+from accelerando.crowd.web.shapes import (
+    AnswerIn,
+    ConsentIn,
+    ErrorOut,
+    ParticipantIn,
+    SessionOut,
+    session_json,
+)
+
+__all__ = ["Name", "cookie_name", "router", "set_participant", "shown_token"]
+
+Name = Annotated[
+    str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="The experiment's name.")
+]
+Count = Annotated[int, Query(ge=0, le=5, description="How many queries to have open.")]
+
+_YEAR = 365 * 24 * 3600
+_REFUSALS: dict[int | str, dict[str, Any]] = {
+    code: {"model": ErrorOut} for code in (400, 401, 403, 404, 409, 413, 422, 503)
+}
+
+router = APIRouter(prefix="/api/v1/experiments/{name}", tags=["participant"], responses=_REFUSALS)
+
+
+def cookie_name(name: str) -> str:
+    """Of the participant's token."""
+    return f"accelerando_participant_{name}"
+
+
+def shown_token(request: Request, name: str) -> str | None:
+    """The token that came with a request: in its header, or in a cookie."""
+    header = request.headers.get("authorization", "")
+    if header[:7].lower() == "bearer ":
+        return header[7:].strip()
+    return request.cookies.get(cookie_name(name))
+
+
+async def run(
+    request: Request, context: Context, function: Callable[..., Standing], *arguments: Any
+) -> JSONResponse:
+    """One step of a session in a transaction, and where the participant stands after it."""
+
+    def work(connection: Connection) -> tuple[Standing, list[Item]]:
+        standing = function(connection, *arguments)
+        return standing, context.items(connection, standing.now)
+
+    standing, items = await context.write(work)
+    root = request.scope.get("root_path", "")
+    shown = session_json(standing, items, context.secret, root)
+    response = JSONResponse(shown)
+    # A page that keeps its token itself has no use for a cookie.
+    if shown["token"] and "authorization" not in request.headers:
+        set_participant(request, response, standing.now, shown["token"])
+    return response
+
+
+def set_participant(request: Request, response: Response, now: Now, token: str) -> None:
+    """Let the browser remember who it is."""
+    name = cookie_name(now.frame.name)
+    if request.cookies.get(name) != token:
+        response.set_cookie(
+            name,
+            token,
+            max_age=_YEAR,
+            httponly=True,
+            samesite="lax",
+            secure=request.url.scheme == "https",
+            path=f"{request.scope.get('root_path', '')}/",
+        )
+
+
+@router.post("/participants", response_model=SessionOut, summary="Begin or go on")
+async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx) -> JSONResponse:
+    """Opens a session, or finds the one that this browser or this participant's link had before."""
+    return await run(
+        request,
+        context,
+        session.begin,
+        name,
+        context.secret,
+        body.parameters,
+        body.device,
+        shown_token(request, name),
+        body.count,
+        context.clock(),
+    )
+
+
+@router.post("/consent", response_model=SessionOut, summary="Agree to take part, or not")
+async def consent(request: Request, name: Name, body: ConsentIn, context: Ctx) -> JSONResponse:
+    """Queries are handed out after ``agreed: true`` only, if the experiment asks for consent."""
+    shown = shown_token(request, name)
+    return await run(
+        request, context, session.consent, name, context.secret, shown, body.agreed, context.clock()
+    )
+
+
+@router.get("/queries", response_model=SessionOut, summary="Open queries")
+async def queries(request: Request, name: Name, context: Ctx, count: Count = 2) -> JSONResponse:
+    """The same ones after a reload; new ones are added until there are ``count``."""
+    shown = shown_token(request, name)
+    return await run(
+        request, context, session.look, name, context.secret, shown, count, context.clock()
+    )
+
+
+@router.post("/answers", response_model=SessionOut, summary="Answer a query, or skip it")
+async def answers(request: Request, name: Name, body: AnswerIn, context: Ctx) -> JSONResponse:
+    """Stored once however often it is sent; on disk before this returns."""
+    return await run(
+        request,
+        context,
+        session.answer,
+        name,
+        context.secret,
+        shown_token(request, name),
+        int(body.query),
+        body.winner,
+        _seconds(body.response_time),
+        _seconds(body.network_latency),
+        body.count,
+        context.clock(),
+    )
+
+
+@router.post("/withdraw", response_model=SessionOut, summary="Withdraw")
+async def withdraw(request: Request, name: Name, context: Ctx) -> JSONResponse:
+    """Deletes all answers of this participant."""
+    shown = shown_token(request, name)
+    return await run(
+        request, context, session.withdraw, name, context.secret, shown, context.clock()
+    )
+
+
+def _seconds(value: float | None) -> float | None:
+    """A time that a browser measured; nonsense becomes unknown, the answer itself counts."""
+    return value if value is not None and 0 <= value < 1e6 else None

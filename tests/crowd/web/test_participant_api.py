@@ -1,0 +1,178 @@
+"""What a participant's page says and hears."""
+
+import pytest
+from sqlalchemy import event
+
+from tests.crowd.web.conftest import API, answer, begin, png
+
+
+def test_a_whole_session(visitor):
+    session = begin(visitor, PROLIFIC_PID="abc")
+    assert session["participant"] == "abc"
+    while not session["finished"]:
+        assert len(session["queries"]) <= 2
+        session = answer(visitor, session["queries"][0], response_time=0.8).json()
+        assert session["stored"] is True
+    assert session["outcome"] == "done"
+    assert session["progress"] == {"answered": 5, "skipped": 0, "total": 5}
+    assert session["completion"]["text_html"] == "<b>Thank you!</b>"
+
+
+def test_a_reload_goes_on_where_it_was(site, visitor):
+    session = begin(visitor)
+    answer(visitor, session["queries"][0])
+    again = begin(visitor)
+    assert again["participant"] == session["participant"]
+    assert again["progress"]["answered"] == 1
+    assert again["queries"][0]["id"] == session["queries"][1]["id"]
+    assert begin(site.visitor())["participant"] != session["participant"]
+
+
+def test_a_token_in_the_header_wins_over_the_cookie(site, visitor):
+    anna, bert = begin(visitor, participant="anna"), begin(site.visitor(), participant="bert")
+    found = visitor.get(
+        f"{API}/queries", headers={"authorization": f"Bearer {bert['token']}"}
+    ).json()
+    assert found["participant"] == "bert"
+    assert "set-cookie" not in found
+    assert visitor.get(f"{API}/queries").json()["participant"] == anna["participant"]
+
+
+def test_an_answer_sent_twice_is_stored_once(visitor):
+    query = begin(visitor)["queries"][0]
+    assert answer(visitor, query).json()["stored"] is True
+    again = answer(visitor, query, "right")
+    assert again.status_code == 200
+    assert (again.json()["stored"], again.json()["reason"]) == (False, "already_answered")
+    assert again.json()["progress"]["answered"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"query": "123", "winner": 1}, 404, "unknown_query"),
+        ({"query": "abc", "winner": 1}, 422, "invalid"),
+        ({"query": "9" * 30, "winner": 1}, 422, "invalid"),
+        ({"winner": 1}, 422, "invalid"),
+        ({"query": "1", "winner": -1}, 422, "invalid"),
+        ({"query": "1", "winner": 10**30}, 422, "invalid"),
+        ({"query": "1", "winner": 1, "response_time": "soon"}, 422, "invalid"),
+        ([], 422, "invalid"),
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(visitor, body, status, code):
+    begin(visitor)
+    found = visitor.post(f"{API}/answers", json=body)
+    assert found.status_code == status
+    assert found.json()["error"]["code"] == code
+    assert found.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("seconds", [-5, 1e300, None, "1e400", "NaN", "-Infinity"])
+def test_a_strange_clock_does_not_cost_the_answer(visitor, seconds):
+    query = begin(visitor)["queries"][0]
+    if isinstance(seconds, str):
+        body = f'{{"query": "{query["id"]}", "winner": {query["left"]["item"]}, '
+        found = visitor.post(
+            f"{API}/answers",
+            content=body + f'"response_time": {seconds}}}',
+            headers={"content-type": "application/json"},
+        )
+        assert found.status_code in (200, 422)
+    else:
+        found = answer(visitor, query, response_time=seconds)
+        assert found.json()["stored"] is True
+
+
+def test_without_a_session_there_are_no_queries(visitor):
+    found = visitor.get(f"{API}/queries")
+    assert found.status_code == 401
+    assert found.json()["error"]["code"] == "no_participant"
+    assert visitor.get("/api/v1/experiments/other/queries").status_code == 404
+
+
+def test_skips_are_taken(visitor):
+    query = begin(visitor)["queries"][0]
+    session = answer(visitor, query, None).json()
+    assert session["progress"] == {"answered": 0, "skipped": 1, "total": 5}
+
+
+def test_checks_look_like_any_other_query(site):
+    known = "checks: {every: 2, queries: [{head: 0, left: 1, right: 2, winner: 1}]}"
+    site.add(f"name: watched\nitems: 5\n{known}\n")
+    client = site.visitor()
+    path = "/api/v1/experiments/watched/participants"
+    session = client.post(path, json={"count": 5}).json()
+    assert {query["kind"] for query in session["queries"]} == {"query"}
+    assert {tuple(query) for query in session["queries"]} == {
+        ("id", "kind", "head", "left", "right", "feedback")
+    }
+    assert all(query["feedback"] is None for query in session["queries"])
+
+
+def test_the_completion_link_knows_what_the_first_link_said(site):
+    redirect = "https://app.prolific.com/submissions/complete?cc=C1&p={PROLIFIC_PID}&s={STUDY_ID}"
+    site.add(
+        "name: paid\nitems: 5\nparticipants: {answers: 1}\n"
+        f'completion: {{done: {{code: "C-{{participant}}", redirect: "{redirect}"}}}}\n'
+    )
+    client, path = site.visitor(), "/api/v1/experiments/paid"
+    body = {"parameters": {"PROLIFIC_PID": "a&b=c", "STUDY_ID": "x y", "other": "z"}}
+    session = client.post(f"{path}/participants", json=body).json()
+    query = session["queries"][0]
+    end = client.post(
+        f"{path}/answers", json={"query": query["id"], "winner": query["left"]["item"]}
+    ).json()
+    assert end["completion"]["code"] == "C-a&b=c"
+    assert end["completion"]["redirect"].endswith("cc=C1&p=a%26b%3Dc&s=x%20y")
+
+
+def test_pictures_come_with_their_type_and_in_pieces(site):
+    site.add("name: shown\n", [(f"{k}.png", png(k)) for k in range(4)])
+    client = site.visitor()
+    session = client.post("/api/v1/experiments/shown/participants", json={}).json()
+    head = session["queries"][0]["head"]
+    assert head["kind"] == "image"
+    found = client.get(head["src"])
+    assert found.headers["content-type"] == "image/png"
+    assert "immutable" in found.headers["cache-control"]
+    assert "sandbox" in found.headers["content-security-policy"]
+    part = client.get(head["src"], headers={"range": "bytes=1-3"})
+    assert (part.status_code, part.content) == (206, b"PNG")
+    assert part.headers["content-range"] == f"bytes 1-3/{len(found.content)}"
+    last = client.get(head["src"], headers={"range": "bytes=-4"})
+    assert last.content == found.content[-4:]
+    assert client.get(head["src"], headers={"range": "bytes=9999-"}).status_code == 416
+    assert client.get(head["src"].replace("eggs", "nope")[:-8] + "0000.png").status_code == 404
+
+
+def test_a_full_disk_is_said_and_nothing_is_acknowledged(site, visitor):
+    """SQLite's own error for a full disk, provoked by a limit on its pages."""
+    session = begin(visitor)
+    query = session["queries"][0]
+
+    site.store.engine.dispose()
+    state = {"pages": 1}
+
+    def on_connect(connection, record):
+        connection.execute(f"PRAGMA max_page_count = {state['pages']}")
+
+    event.listen(site.store.engine, "connect", on_connect)
+    refused = None
+    for _ in range(400):  # until the pages that are there already are full
+        refused = answer(visitor, query)
+        if refused.status_code == 503:
+            break
+        session = refused.json()
+        if session["finished"]:
+            session = begin(site.visitor())
+            visitor = site._clients[-1]
+        query = session["queries"][0]
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"]
+    assert refused.json()["error"]["code"] == "unavailable"
+    state["pages"] = 10**6
+    site.store.engine.dispose()
+    again = answer(visitor, query)
+    assert again.status_code == 200
+    assert again.json()["stored"] is True, "the answer that was refused is stored when sent again"
