@@ -1,0 +1,90 @@
+"""The documentation is complete, and what it shows runs."""
+
+import importlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from accelerando._version import __version__
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PUBLIC = [
+    (module, name)
+    for module in ("accelerando", "accelerando.batch_size", "accelerando.plot")
+    for name in importlib.import_module(module).__all__
+] + [
+    ("accelerando.exceptions", name)
+    for name in ("AccelerandoError", "NotFiniteError", "StateError", "UnsupportedError")
+]
+
+
+def blocks(page, language="python"):
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC, ids=lambda value: value)
+def test_public_names_have_a_docstring_and_are_in_the_docs(module, name):
+    thing = getattr(importlib.import_module(module), name)
+    assert isinstance(thing, str) or (thing.__doc__ or "").strip()
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    assert (
+        re.search(rf"\b{name}\b", reference) or f"automodule:: {module}\n   :members:" in reference
+    )
+
+
+def test_every_policy_is_explained():
+    from accelerando import batch_size
+
+    text = (ROOT / "docs" / "policies.md").read_text()
+    policies = [
+        name
+        for name in batch_size.__all__
+        if isinstance(getattr(batch_size, name), type)
+        and issubclass(getattr(batch_size, name), batch_size.BatchSizePolicy)
+    ]
+    assert [name for name in policies if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    needed = {re.match(r"[\w.-]+", line)[0] for group in groups for line in group} - {"accelerando"}
+    text = (ROOT / "docs" / "dependencies.md").read_text()
+    words = set(re.findall(r"[\w-]+", text))
+    assert needed | set(project["optional-dependencies"]) <= words
+
+
+def test_the_newest_release_in_the_changelog_is_this_version():
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert headings[1] == __version__
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda page: page.stem)
+def test_python_blocks_run_in_their_order(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "documentation"}
+    for number, block in enumerate(blocks(page), start=1):
+        if block.startswith(">>>"):  # run with their answers by tests/search/test_docs.py
+            continue
+        exec(compile(block, f"{page.name}, block {number}", "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+def test_links_between_files_lead_somewhere(page):
+    links = re.findall(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_have_a_known_language(page):
+    opened = re.findall(r"^```(\S*)\n", page.read_text(), re.MULTILINE)
+    languages = {language for language in opened if language and not language.startswith("{")}
+    assert languages <= {"python", "console", "text", "toml", "yaml"}
+
+
+def test_the_readme_picture_is_small():
+    assert (ROOT / "docs" / "images" / "demo.png").stat().st_size < 200_000
