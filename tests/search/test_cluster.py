@@ -128,10 +128,15 @@ def test_a_search_with_a_client_can_be_cloned(client):
 
 def test_a_search_leaves_nothing_on_the_cluster(data, client):
     HyperbandSearchCV(Counter(), {"slope": uniform(0, 1)}, max_iter=9, client=client).fit(*data)
+
+    def left(dask_scheduler):
+        topics = [name for name in dask_scheduler._broker._topics if "accelerando" in name]
+        return list(dask_scheduler.tasks), topics
+
     deadline = time.monotonic() + 20
-    while any(client.has_what().values()) and time.monotonic() < deadline:
+    while any(client.run_on_scheduler(left)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(client.has_what().values())
+    assert client.run_on_scheduler(left) == ([], [])
 
 
 def test_failures_are_scored_on_workers_too(data, client):

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 from distributed import Client, Future
 
+from accelerando._topic import stop_listening
 from accelerando.search._copies import Copies, Holding
 from accelerando.search._data import Data, chunk_of_call
 from accelerando.search._task import (
@@ -367,8 +368,8 @@ class Cluster:
         """Cancel what is under way and let Dask forget everything."""
         with contextlib.suppress(Exception):  # the cluster may be gone; nothing is left to close
             self.client.cancel([task.future for task in self.tasks.values()], force=True)
-            self.client.unsubscribe_topic(self.topic)
             self.client.run(heed_interrupts)
+        stop_listening(self.client, self.topic)
         self.tasks.clear()
         self.holder.clear()
         self.copies = Copies(self.client)

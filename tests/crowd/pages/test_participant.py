@@ -64,15 +64,15 @@ def test_a_whole_session_by_mouse(lab: Lab, open_window: OpenWindow) -> None:
     anna.sees("CODE-77")
     back = page.get_by_role("link", name="Finish and return")
     expect(back).to_have_attribute("href", "https://panel.example/back?pid=abc%2F1")
-    page.go_back(wait_until="commit")  # away from the study, and back to its end
-    page.go_forward()
+    page.goto(f"{lab.url}/health")  # away from the study, and back to its end
+    page.go_back()
     anna.sees("CODE-77")
 
     rows = lab.answers("by-mouse")
     answered = [row for row in rows if row["kind"] == "query" and row["winner"]]
     assert [(int(row["head"]), int(row["winner"])) for row in answered] == chosen
-    assert all(0.2 < float(row["response_time"]) < 60 for row in answered)
-    assert all(0 < float(row["network_latency"]) < 60 for row in answered)
+    assert all(0 < float(row["response_time"]) < 60 for row in answered)
+    assert all(0 <= float(row["network_latency"]) < 60 for row in answered)
     skips = lab.http.get("/api/v1/experiments/by-mouse/downloads/skips.csv").text.splitlines()
     assert len(skips) == 2  # its header, and one skip
     people = lab.http.get("/api/v1/experiments/by-mouse/downloads/participants.csv").text

@@ -13,6 +13,7 @@ from typing import Any
 import cloudpickle
 from sklearn.base import clone
 
+from accelerando._topic import stop_listening
 from accelerando.exceptions import ClusterError
 from accelerando.train.cluster.board import Board
 from accelerando.train.cluster.callbacks import check_callbacks, on_ranks
@@ -39,14 +40,14 @@ def driving(net: Any, training: Training, datasets: Any) -> Iterator[Drive]:
     check_callbacks(net)
     topic = f"accelerando-{run}"
     with contextlib.ExitStack() as stack:
-        board = stack.enter_context(posted(client, run, topic))
+        board = stack.enter_context(posted(client, run))
         drive = Drive(net, training, datasets, board, run, topic)
         # What refers to each other in a circle would keep the user's arrays alive for a while.
         stack.callback(vars(drive).clear)
         net.drive_ = drive
         stack.callback(delattr, net, "drive_")
         client.subscribe_topic(topic, drive.hear)
-        stack.callback(client.unsubscribe_topic, topic)
+        stack.callback(stop_listening, client, topic)
         stack.callback(drive.crew.disband)
         yield drive
 

@@ -18,6 +18,7 @@ from distributed import SchedulerPlugin
 from distributed.comm import get_address_host
 from distributed.utils import get_ip
 
+from accelerando._topic import drop_late
 from accelerando.train.cluster.board import Address, Board, open_store
 
 
@@ -53,8 +54,7 @@ class Post(SchedulerPlugin):  # type: ignore[misc]
         if client == self.client:
             self.board = None
             scheduler.plugins.pop(self.name, None)
-            # Ranks may have a last word of progress on the way.
-            scheduler.loop.call_later(2.0, scheduler._broker._topics.pop, self.name, None)
+            drop_late(scheduler, self.name)
 
     async def close(self) -> None:
         """Take the board down."""
@@ -66,20 +66,8 @@ def _address(run: str, dask_scheduler: Any = None) -> Address | None:
     return None if post is None or post.board is None else post.board.address
 
 
-async def _forget_events(topic: str, dask_scheduler: Any = None) -> None:
-    """Drop a topic; the client's word that it has stopped listening comes by another way."""
-    topics = dask_scheduler._broker._topics
-    for _ in range(100):
-        if topic not in topics or not topics[topic].subscribers:
-            break
-        await asyncio.sleep(0.01)
-    topics.pop(topic, None)
-    # Any late word of the client or of a rank would make the topic anew.
-    dask_scheduler.loop.call_later(2.0, topics.pop, topic, None)
-
-
 @contextmanager
-def posted(client: Any, run: str, topic: str) -> Iterator[Board]:
+def posted(client: Any, run: str) -> Iterator[Board]:
     """Open a board for one run, and leave nothing behind."""
     post = Post(run, client.id)
     try:
@@ -99,5 +87,3 @@ def posted(client: Any, run: str, topic: str) -> Iterator[Board]:
     finally:
         with contextlib.suppress(Exception):
             client.unregister_scheduler_plugin(post.name)
-        with contextlib.suppress(Exception):
-            client.run_on_scheduler(_forget_events, topic)
