@@ -17,9 +17,9 @@ from accelerando._topic import stop_listening
 from accelerando.exceptions import ClusterError
 from accelerando.train.cluster.board import Board
 from accelerando.train.cluster.callbacks import check_callbacks, on_ranks
-from accelerando.train.cluster.chunks import Chunks, deposit, share_out
 from accelerando.train.cluster.crew import Crew, Host
-from accelerando.train.cluster.packet import pack_state, take_up
+from accelerando.train.cluster.holders import Holders
+from accelerando.train.cluster.own import Own
 from accelerando.train.cluster.place import place, plan_feed, plan_valid
 from accelerando.train.cluster.post import posted
 from accelerando.train.cluster.rank import Order
@@ -59,10 +59,9 @@ class Drive:
         self, net: Any, training: Training, datasets: Any, board: Board, run: str, topic: str
     ) -> None:
         self.net, self.training, self.board = net, training, board
-        self.datasets = datasets
-        self.holders: dict[int, str] = {}
-        self.deposits: list[Any] = []
+        self.own = Own(net, training)
         client = net.client
+        self.holders = Holders(client, run, datasets[0])
         self.valid_plan = plan_valid(net, datasets[1], training.feed)
         order = cloudpickle.dumps(self._order(net, training, topic))
         self._wait_for_workers(client)
@@ -93,7 +92,6 @@ class Drive:
         self.update_seconds = 0.0
         self.ahead = 0
         self.blobs: dict[str, bool] = {}
-        self._versions: list[Any] = []
         self._pausing = False
         self._ready_since: float | None = None
 
@@ -223,16 +221,15 @@ class Drive:
         return chosen
 
     def _begin_segment(self, members: list[Host]) -> None:
-        net, run = self.net, self.training.run
+        run = self.training.run
         positions = {host.update for host in members}
         best = self._best()
-        changed = self._changed_here()
+        changed = self.own.changed()
         source: int | None = None
         blob: str | None = None
         if best is None or changed:
             source, blob = 0, f"start/{uuid.uuid4().hex}"
-            self._mark()
-            self.board.put(blob, pack_state(net, records=False))
+            self.board.put(blob, self.own.pack())
         elif positions != {best.update} or None in positions:
             source = members.index(best)
         same = members == self.members and all(host.how == "epoch" for host in members)
@@ -250,7 +247,7 @@ class Drive:
         self.segment += 1
         names = [host.place for host in members]
         self._ready_since = None
-        chunks = self._share_out(members)
+        chunks = self.holders.orders(members, self.segment)
         for host in members:
             host.status, host.how = "training", None
             self.crew.command(
@@ -263,53 +260,12 @@ class Drive:
                 blob=blob,
                 epoch=run.epoch,
                 until=run.until,
-                groups=_groups(net),
-                known=self._known(),
+                groups=self.own.groups(),
+                known=self.own.newest_record(),
                 unused=self.unused,
                 seconds=self.training.clock(),
                 **chunks[host.place],
             )
-
-    def _share_out(self, members: list[Host]) -> dict[str, dict[str, Any]]:
-        """Give every chunk of a Dask array to a rank, if possible to one on whose worker it is."""
-        data = self.datasets[0]
-        if not isinstance(data, Chunks):
-            return {host.place: {"chunks": [], "deposit": None} for host in members}
-        # Ranks that have lost contact may not have got what was on its way to them.
-        intact = all(host.how in ("epoch", "paused") for host in members)
-        before = self.holders if intact else {}
-        if not self.holders:  # the first segment: where Dask has them
-            has = self.net.client.who_has(data.futures)
-            for number, future in enumerate(data.futures):
-                here = [h.place for h in members if h.worker in has.get(future.key, ())]
-                if here:
-                    self.holders[number] = here[0]
-        given = share_out(data.lengths, self.holders, [host.place for host in members])
-        self.holders = {n: place for place, numbers in given.items() for n in numbers}
-        self.deposits = []
-        orders: dict[str, dict[str, Any]] = {}
-        for host in members:
-            missing = [n for n in given[host.place] if before.get(n) != host.place]
-            name = f"{self.crew.run}/{host.place}/{self.segment}" if missing else None
-            orders[host.place] = {"chunks": given[host.place], "deposit": name}
-            if missing:
-                chunks = [data.futures[number] for number in missing]
-                self.deposits.append(
-                    self.net.client.submit(
-                        deposit,
-                        name,
-                        missing,
-                        *chunks,
-                        workers=[host.worker],
-                        pure=False,
-                        priority=1000,
-                    )
-                )
-        return orders
-
-    def _known(self) -> int:
-        updates = self.net.records_.updates
-        return int(updates.values[-len(updates.columns)]) if len(updates) else 0
 
     def _watch(self) -> None:
         """Wait until every member's segment has ended, one way or the other."""
@@ -377,7 +333,7 @@ class Drive:
         elif kind == "outcome" and note.get("unused") is not None:
             self.unused = note["unused"]
         elif kind == "checkpoint":
-            self._take_up(self.board.take(note["name"]))
+            self.own.take_up(self.board.take(note["name"]))
             self.net._write_checkpoint()
         elif kind in ("state", "validated"):
             self.blobs[note["name"]] = note.get("fit", True)
@@ -437,36 +393,11 @@ class Drive:
                     best.status = "silent"
                     break
             if self.blobs.pop(name, None):
-                self._take_up(self.board.take(name))
+                self.own.take_up(self.board.take(name))
                 return True
             if best.status == "silent" or best.place not in self.crew.hosts:
                 continue
         return False
-
-    def _take_up(self, content: bytes) -> None:
-        """Make a rank's state this process's own."""
-        net, run = self.net, self.training.run
-        until, seeded = run.until, run.seeded
-        records = take_up(net, content)
-        vars(run).update(vars(net.run_), until=until, seeded=seeded, epoch_open=True, rng=run.rng)
-        run.seconds = self.training.clock()
-        net.run_ = run
-        for optimizer in self.training.optimizers:
-            optimizer._opt_called = True  # schedulers warn if there was no step before theirs
-        known = self._known()
-        for row in records[records[:, 0] > known].tolist():
-            net.records_.updates.add(*row)
-            net.history_[-1]["batches"].append(
-                {"train_loss": row[_LOSS], "train_batch_size": int(row[_ROWS])}
-            )
-        self._mark()
-
-    def _mark(self) -> None:
-        """Remember the parameters' versions, to see whether callbacks change them here."""
-        self._versions = [t._version for t in _tensors(self.net)]
-
-    def _changed_here(self) -> bool:
-        return self._versions != [t._version for t in _tensors(self.net)]
 
     def raise_from(self, hosts: list[Host]) -> None:
         """Raise what the user's code raised on a rank, with the traceback it had there."""
@@ -480,32 +411,3 @@ class Drive:
     def validation(self, net: Any) -> Any:
         """Return the step that skorch's loop over the validation batches calls."""
         return validation_step(self, net)
-
-
-_LOSS, _ROWS = 5, 3  # columns of the table of updates
-
-
-def _tensors(net: Any) -> list[Any]:
-    modules = [getattr(net, name + "_") for name in net._modules + net._criteria]
-    return [
-        tensor
-        for module in modules
-        if hasattr(module, "state_dict")
-        for tensor in (*module.parameters(), *module.buffers())
-    ]
-
-
-def _groups(net: Any) -> list[Any]:
-    """Return the settings of the optimizers' parameter groups that are plain values."""
-    plain = (int, float, bool, str, type(None), list, tuple)
-    return [
-        [
-            {
-                key: value
-                for key, value in group.items()
-                if key != "params" and isinstance(value, plain)
-            }
-            for group in getattr(net, name + "_").param_groups
-        ]
-        for name in net._optimizers
-    ]
