@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.packages import install
+
 
 def binaries():
     """The folder with initdb and pg_ctl; None if there is none and none can be installed."""
     found = _find()
-    if found is None and shutil.which("apt-get") and os.geteuid() == 0:
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-qy", "postgresql"]):
-            subprocess.run(command, env=environment, check=False, capture_output=True)
+    if found is None:
+        install("postgresql")
         found = _find()
     return found
 

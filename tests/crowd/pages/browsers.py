@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
+
+from tests.packages import install
 
 # Violations of the page's policy are events, before and besides what the console says.
 _LISTEN = """
@@ -25,10 +26,8 @@ def chromium() -> str:
         for name in names:
             if found := shutil.which(name):
                 return found
-        if attempt == 0 and os.geteuid() == 0 and shutil.which("apt-get"):
-            subprocess.run(["apt-get", "update", "-qq"], check=False)
-            install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends"]
-            subprocess.run([*install, "chromium", "fonts-dejavu-core"], check=False)
+        if attempt == 0:
+            install("chromium", "fonts-dejavu-core")
     if os.environ.get("CI"):
         pytest.fail("there is no Chromium: apt-get install chromium")
     pytest.skip("there is no Chromium on this machine: apt-get install chromium")
