@@ -17,6 +17,7 @@ from accelerando.crowd.store.schema import meta
 __all__ = ["Store", "insert_or_ignore"]
 
 _BUSY_SECONDS = 30.0
+_MOMENT = 0.05  # seconds
 _MIGRATION_LOCK = 715_202_606
 
 
@@ -53,11 +54,15 @@ class Store:
             raise
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """A transaction that may write; committed, and on disk, when the block ends."""
+    def write(self, *, patient: bool = True) -> Iterator[Connection]:
+        """A transaction that may write; committed, and on disk, when the block ends.
+
+        SQLite has one writer at a time. Without ``patient`` waiting for it ends after a moment,
+        with an error that says ``locked``.
+        """
         with self.engine.connect() as connection:
             if self.is_sqlite:
-                connection = connection.execution_options(immediate=True)
+                connection = connection.execution_options(immediate=True, patient=patient)
             with connection.begin():
                 yield connection
 
@@ -132,5 +137,14 @@ def _prepare_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # A writer that begins as a reader cannot wait for its turn: SQLite refuses it at once.
-        immediate = connection.get_execution_options().get("immediate", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+        options = connection.get_execution_options()
+        if not options.get("immediate"):
+            connection.exec_driver_sql("BEGIN")
+        elif options["patient"]:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {_MOMENT * 1e3:.0f}")
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            finally:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1e3:.0f}")

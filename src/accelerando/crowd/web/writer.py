@@ -1,8 +1,13 @@
 """Many small writes, few commits.
 
-A commit that is on disk costs a millisecond or ten. One thread takes all writes that wait, runs
-them in one transaction, commits, and only then tells every caller that it is done: under load
-many answers share one commit, without load each has its own at once.
+A commit that is on disk costs a millisecond or ten. All writes that wait are run in one
+transaction, which is committed, and only then every caller is told that it is done: under load many
+answers share one commit, without load each has its own at once.
+
+Statements to SQLite take microseconds, less than it takes two threads to pass the interpreter to
+each other: they are run where the requests are, in the event loop. A thread that writes without a
+pause would also keep the worker's writes out, for SQLite has no queue. A server's statements are
+waited for in a thread, and so is SQLite when somebody else holds its lock.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from accelerando.crowd.store import Store
 from accelerando.crowd.store.refused import Refused
@@ -38,7 +43,7 @@ class _Wish:
 
 
 class Writer:
-    """The one thread of this process that writes.
+    """The one place of this process that writes.
 
     Parameters
     ----------
@@ -61,6 +66,8 @@ class Writer:
         self._store = store
         self._wishes: queue.SimpleQueue[_Wish | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._waiting: list[_Wish] = []
+        self._in_thread = 0
         self._lock = threading.Lock()
         self.batches = 0
 
@@ -68,13 +75,29 @@ class Writer:
         """``function(connection, *arguments)`` in a transaction; returns after its commit."""
         loop = asyncio.get_running_loop()
         wish = _Wish(function, arguments, loop, loop.create_future())
+        if self._store.is_sqlite and not self._in_thread:
+            self._waiting.append(wish)
+            if len(self._waiting) == 1:
+                loop.call_soon(self._work_here)
+        else:
+            self._hand_over([wish])
+        result: Result = await wish.future
+        return result
+
+    def _work_here(self) -> None:
+        wishes, self._waiting = self._waiting, []
+        self.batches += 1
+        self._together(wishes, patient=False)
+
+    def _hand_over(self, wishes: list[_Wish]) -> None:
+        """Let the thread do it: it may wait."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
                 self._thread.start()
-            self._wishes.put(wish)
-        result: Result = await wish.future
-        return result
+            self._in_thread += len(wishes)
+            for wish in wishes:
+                self._wishes.put(wish)
 
     def close(self) -> None:
         """Finish what waits, then stop; whoever comes later starts a new thread."""
@@ -100,18 +123,23 @@ class Writer:
                     break
                 wishes.append(more)
             self.batches += 1
-            self._together(wishes)
+            self._together(wishes, patient=True)
+            with self._lock:
+                self._in_thread -= len(wishes)
 
-    def _together(self, wishes: list[_Wish]) -> None:
+    def _together(self, wishes: list[_Wish], *, patient: bool) -> None:
         try:
-            with self._store.write() as connection:
+            with self._store.write(patient=patient) as connection:
                 done = [(wish, *_run(wish, connection)) for wish in wishes]
         except Exception as error:
+            if not patient and is_locked(error):
+                self._hand_over(wishes)
+                return
             # Somebody's write failed, or the commit: nothing of this batch is on disk. Alone, each
             # gets what it deserves.
             if len(wishes) > 1:
                 for wish in wishes:
-                    self._together([wish])
+                    self._together([wish], patient=patient)
             else:
                 _tell([(wishes[0], None, error)])
             return
@@ -141,6 +169,11 @@ def _run(wish: _Wish, connection: Connection) -> tuple[Any, Exception | None]:
         return wish.function(connection, *wish.arguments), None
     except Refused as refusal:  # raised before anything was written
         return None, refusal
+
+
+def is_locked(error: Exception) -> bool:
+    """Whether somebody else is writing to this SQLite file."""
+    return isinstance(error, OperationalError) and "locked" in str(error.orig)
 
 
 def is_away(error: DBAPIError) -> bool:
