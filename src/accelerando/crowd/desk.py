@@ -153,6 +153,8 @@ class Desk:
 
     def _draw_sampler(self, rng: np.random.Generator) -> str:
         names = list(self.samplers)
+        if len(names) == 1:
+            return names[0]
         weights = np.array([1.0 if self.shares is None else self.shares[name] for name in names])
         return names[int(rng.choice(len(names), p=weights / weights.sum()))]
 

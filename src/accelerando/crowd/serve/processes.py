@@ -174,6 +174,7 @@ def run_worker(serving: Serving) -> None:
     """The worker process: polite, on one thread."""
     _die_with_parent()
     _call_oneself("crowd-worker")
+    os.nice(5)  # participants wait for the web processes, nobody for this one
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from accelerando.crowd.serve.worker import Worker

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Engine, bindparam, delete, func, select, update
 
 from accelerando.crowd.adaptive import ARR, Greedy, Uncertainty
 from accelerando.crowd.desk import Desk
@@ -65,7 +65,7 @@ _SETTINGS = select(experiment.c.settings).where(experiment.c.id == bindparam("id
 # Settings never change after an experiment was made. SQLite may give the number of a deleted
 # experiment to a new one, so the time belongs to the key; and two servers of one process, in tests,
 # have different databases.
-_frames: dict[tuple[str, int, float], Frame] = {}
+_frames: dict[tuple[Engine, int, float], Frame] = {}
 _MOST_FRAMES = 100
 # Many requests share a transaction, and the answer is the same for all of them.
 _found: WeakKeyDictionary[Connection, dict[str, Now]] = WeakKeyDictionary()
@@ -89,7 +89,7 @@ def _look_up(connection: Connection, name: str) -> Now:
     row = connection.execute(_FIND, {"name": name}).first()
     if row is None:
         raise Refused("unknown_experiment", f"There is no experiment {name!r} on this server.", 404)
-    key = str(connection.engine.url), row.id, row.created
+    key = connection.engine, row.id, row.created
     frame = _frames.get(key)
     if frame is None:
         if len(_frames) >= _MOST_FRAMES:

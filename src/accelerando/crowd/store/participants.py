@@ -44,7 +44,7 @@ def read_token(secret: bytes, now: Now, shown: str | None) -> int | None:
 
 def _sign(secret: bytes, created: float, what: str) -> str:
     # The time of creation keeps tokens of a deleted experiment from opening its successor.
-    return hmac.new(secret, f"participant {created} {what}".encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(secret, f"participant {created} {what}".encode(), "sha256").hex()
 
 
 def get(connection: Connection, now: Now, person: int, *, lock: bool = False) -> Person:

@@ -28,6 +28,7 @@ from accelerando.crowd.web import (
     salmon,
 )
 from accelerando.crowd.web.context import Context
+from accelerando.crowd.web.express import Express
 from accelerando.crowd.web.safety import BodyLimit, SafeHeaders
 from accelerando.crowd.web.signing import signed_in
 from accelerando.crowd.web.writer import Writer, is_away
@@ -54,8 +55,7 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        context: Context = app.state.context
-        context.writer.close()
+        app.state.context.writer.close()
 
     app = FastAPI(
         title="accelerando crowd",
@@ -68,7 +68,8 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
     )
     with store.write() as connection:
         secret = store.secret(connection)
-    app.state.context = Context(store, Writer(store), secret, limits)
+    context = Context(store, Writer(store), secret, limits)
+    app.state.context = context
     for part in (participant_api, experimenter_api, download_routes, salmon, media_routes, pages):
         app.include_router(part.router)
     app.mount("/static", _Static(directory=pages.STATIC), name="static")
@@ -76,6 +77,7 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
     async def may_upload(scope: Scope) -> bool:
         return await signed_in(Request({**scope, "app": app})) is not None
 
+    app.add_middleware(Express, context=context)
     app.add_middleware(
         BodyLimit, most=_JSON_BYTES, uploads=limits.upload_bytes, may_upload=may_upload
     )
