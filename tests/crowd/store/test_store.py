@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import threading
 import time
 import zipfile
 
@@ -38,6 +39,24 @@ def test_opening_twice_changes_nothing(store):
     Store(store.url).close()
     with store.read() as connection:
         assert experiments.names(connection) == []
+
+
+def test_processes_that_start_at_once_agree_on_the_secret(store):
+    found = []
+
+    def another():
+        other = Store(store.url)
+        with other.write() as connection:
+            found.append(other.secret(connection))
+        other.close()
+
+    thread = threading.Thread(target=another)
+    with store.write() as connection:
+        found.append(store.secret(connection))  # not committed yet: the other cannot see it
+        thread.start()
+        thread.join(0.2)
+    thread.join()
+    assert found == 2 * found[:1]
 
 
 def test_migrations_run_in_order_and_once(store):

@@ -76,11 +76,12 @@ class Store:
 
     def secret(self, connection: Connection) -> bytes:
         """The key that signs participants' tokens; made once, kept in the database."""
-        row = connection.execute(select(meta.c.value).where(meta.c.key == "secret")).first()
-        if row is None:
+        key = select(meta.c.value).where(meta.c.key == "secret")
+        row = connection.execute(key).first()
+        if row is None:  # perhaps also for another process that starts at this moment
             made = secrets.token_hex(32)
-            connection.execute(meta.insert().values(key="secret", value=made))
-            return bytes.fromhex(made)
+            connection.execute(insert_or_ignore(connection, meta), {"key": "secret", "value": made})
+            row = connection.execute(key).one()
         return bytes.fromhex(row[0])
 
     def close(self) -> None:
