@@ -1,24 +1,22 @@
-"""Hand out queries and take answers: the part where nothing may be lost or doubled."""
+"""Hand out queries: a participant never gets one twice, a queued one goes to one participant."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, bindparam, delete, exists, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Row, bindparam, func, select, update
 
-from accelerando.crowd.desk import Asked, Desk, DeskState, Queue, Served
+from accelerando.crowd.desk import Desk, DeskState, Served
 from accelerando.crowd.sampler import Query, SamplerState
 from accelerando.crowd.store.experiments import Now, one_sampler_desk
+from accelerando.crowd.store.lookups import Seen, Top
 from accelerando.crowd.store.participants import Person
-from accelerando.crowd.store.refused import Refused
-from accelerando.crowd.store.schema import answer, participant, queue, served
+from accelerando.crowd.store.schema import participant, served
 
-__all__ = ["Taken", "open_queries", "take_answer", "top_up"]
+__all__ = ["AsRow", "ServedRow", "open_queries", "top_up"]
 
 ServedRow = Row[Any]
 
@@ -27,164 +25,20 @@ _OPEN = (
     .where(served.c.participant_id == bindparam("person"), served.c.open)
     .order_by(served.c.number, served.c.at)
 )
-_ONE = select(served).where(
-    served.c.experiment_id == bindparam("experiment"), served.c.id == bindparam("query")
-)
-_CLOSE = (
-    update(served)
-    .where(
-        served.c.experiment_id == bindparam("experiment"),
-        served.c.id == bindparam("query"),
-        served.c.open,
-    )
-    .values(open=False)
-)
-_ANSWER = {
-    name: dialect.insert(answer).on_conflict_do_nothing().returning(answer.c.seq)
-    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
-}
-# The row is locked, so these are not lost to anybody else's.
-_COUNT = (
-    update(participant)
-    .where(participant.c.id == bindparam("person"))
-    .values(
-        {
-            name: bindparam(f"new_{name}")
-            for name in ("last", "answered", "skipped", "failed", "practised", "outcome")
-        }
-    )
-)
 _ASKED = (
     update(participant)
     .where(participant.c.id == bindparam("person"))
     .values(asked=bindparam("n_asked"), personal=bindparam("own"))
 )
 _SERVE = served.insert()
-_SEEN = select(served.c.id).where(
-    served.c.participant_id == bindparam("person"),
-    served.c.head == bindparam("h"),
-    served.c.low == bindparam("a"),
-    served.c.high == bindparam("b"),
-)
-_ALL_SEEN = select(served.c.head, served.c.low, served.c.high).where(
-    served.c.participant_id == bindparam("person")
-)
-_FIRST = (
-    select(queue.c.id)
-    .where(
-        queue.c.experiment_id == bindparam("experiment"),
-        queue.c.version == bindparam("version"),
-        queue.c.sampler == bindparam("sampler"),
-        ~exists().where(
-            served.c.participant_id == bindparam("person"),
-            served.c.head == queue.c.head,
-            ((served.c.low == queue.c.left) & (served.c.high == queue.c.right))
-            | ((served.c.low == queue.c.right) & (served.c.high == queue.c.left)),
-        ),
-    )
-    .order_by(queue.c.place)
-    .limit(1)
-    # Two web processes do not wait for each other, they take the next one.
-    .with_for_update(skip_locked=True)
-)
-_POP = (
-    delete(queue)
-    .where(queue.c.id == _FIRST.scalar_subquery())
-    .returning(queue.c.head, queue.c.left, queue.c.right, queue.c.score)
-)
 _TOTAL = select(func.coalesce(func.sum(participant.c.answered), 0)).where(
     participant.c.experiment_id == bindparam("experiment")
 )
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What became of an answer, and how the participant stands after it."""
-
-    stored: bool
-    person: Person
-    reason: str | None = None
-
-
 def open_queries(connection: Connection, person: int) -> list[ServedRow]:
     """What this participant has been asked and has not answered, oldest first."""
     return list(connection.execute(_OPEN, {"person": person}))
-
-
-def take_answer(
-    connection: Connection,
-    now: Now,
-    person: Person,
-    query: int,
-    winner: int | None,
-    response_time: float | None,
-    network_latency: float | None,
-    clock: float,
-) -> Taken:
-    """Store one answer; ``winner=None`` is a skip. Again and again it is stored once.
-
-    Raises
-    ------
-    Refused
-        The query was never served to this participant, the winner is not one of its feet, skipping
-        is not allowed, or the session is over.
-    """
-    place = {"experiment": now.frame.id, "query": query}
-    row = connection.execute(_ONE, place).first()
-    if row is None or row.participant_id != person.id:
-        raise Refused("unknown_query", "This query was not asked in this session.", 404)
-    if not row.open:
-        return Taken(False, person, "already_answered")
-    if person.state == "blocked" or person.outcome in ("withdrawn", "no_consent"):
-        raise Refused("finished", "This session has ended.", 409)
-    if winner is None and not now.frame.settings.skip:
-        raise Refused("bad_winner", "Queries of this experiment cannot be skipped.", 422)
-    if winner is not None and winner not in (row.left, row.right):
-        raise Refused("bad_winner", f"The winner must be item {row.left} or item {row.right}.", 422)
-    stored = connection.execute(
-        _ANSWER[connection.dialect.name],
-        {
-            "experiment_id": now.frame.id,
-            "query_id": query,
-            "winner": winner,
-            "response_time": response_time,
-            "network_latency": network_latency,
-            "received": clock,
-        },
-    )
-    if stored.first() is None:
-        return Taken(False, person, "already_answered")
-    connection.execute(_CLOSE, place)
-    return Taken(True, _count(connection, now, person, row, winner, clock))
-
-
-def _count(
-    connection: Connection,
-    now: Now,
-    person: Person,
-    row: ServedRow,
-    winner: int | None,
-    clock: float,
-) -> Person:
-    practice = row.kind == "practice"
-    answered = winner is not None and not practice
-    failed = answered and row.kind == "check" and winner != row.winner
-    checks, quota = now.frame.settings.checks, now.frame.settings.participants.answers
-    outcome = person.outcome
-    if outcome is None and failed and person.failed + 1 == checks.fail_after:
-        outcome = "screened_out"
-    if outcome is None and answered and quota is not None and person.answered + 1 >= quota:
-        outcome = "done"
-    after = {
-        "last": clock,
-        "answered": person.answered + answered,
-        "skipped": person.skipped + (winner is None and not practice),
-        "failed": person.failed + failed,
-        "practised": person.practised + practice,
-        "outcome": outcome,
-    }
-    connection.execute(_COUNT, {"person": person.id, **{f"new_{k}": v for k, v in after.items()}})
-    return _AsRow(**{**person._mapping, **after})  # type: ignore[return-value]
 
 
 def top_up(
@@ -239,7 +93,7 @@ class _Asker:
         self.asked = person.asked
         self.personal: dict[str, Any] = dict(person.personal)
         self.changed = False
-        self.seen = _Seen(connection, person.id)
+        self.seen = Seen(connection, person.id)
 
     def practice(self, number: int) -> ServedRow:
         known = self.frame.settings.practice[number]
@@ -342,7 +196,7 @@ class _Asker:
         state.asked[me] = self.seen
         for number, (name, sampler) in enumerate(desk.samplers.items()):
             if sampler.adaptive:
-                state.queues[name] = _Top(self.connection, self.now, self.seen, name)
+                state.queues[name] = Top(self.connection, self.now, self.seen, name)
             elif sampler.personal:
                 known = self._state(name)
                 if known is not None:
@@ -383,65 +237,15 @@ class _Asker:
         }
         self.connection.execute(_SERVE, row)
         self.seen.add((head, min(left, right), max(left, right)))
-        return _AsRow(**row)  # type: ignore[return-value]
+        return AsRow(**row)  # type: ignore[return-value]
 
 
-class _AsRow:
+class AsRow:
     """A row just written, read like one that was selected."""
 
     def __init__(self, **values: Any) -> None:
         self._mapping = values
         self.__dict__.update(values)
-
-
-class _Seen(Asked):
-    """What a participant has been asked, looked up in the store; all at once if often."""
-
-    def __init__(self, connection: Connection, person: int) -> None:
-        self._connection, self.person = connection, person
-        self.new: tuple[int, int, int] | None = None  # the store has just said so
-        self._known: set[tuple[int, int, int]] = set()
-        self._lookups = 0
-        self._all = False
-
-    def __contains__(self, key: object, /) -> bool:
-        if key in self._known or self._all or key == self.new:
-            return key in self._known
-        self._lookups += 1
-        if self._lookups > 20:
-            rows = self._connection.execute(_ALL_SEEN, {"person": self.person})
-            self._known.update((row.head, row.low, row.high) for row in rows)
-            self._all = True
-            return key in self._known
-        assert isinstance(key, tuple)
-        place = {"person": self.person, "h": key[0], "a": key[1], "b": key[2]}
-        return self._connection.execute(_SEEN, place).first() is not None
-
-    def add(self, key: tuple[int, int, int], /) -> None:
-        self._known.add(key)
-
-
-class _Top(Queue):
-    """The queue of a sampler in the store: looking at its first query takes it."""
-
-    def __init__(self, connection: Connection, now: Now, seen: _Seen, sampler: str) -> None:
-        self._connection, self._seen = connection, seen
-        self._place = {
-            "experiment": now.frame.id,
-            "version": now.queue_version,
-            "sampler": sampler,
-            "person": seen.person,
-        }
-
-    def __iter__(self) -> Iterator[Query]:
-        row = self._connection.execute(_POP, self._place).first()
-        if row is not None:
-            query = Query(row.head, row.left, row.right, row.score)
-            self._seen.new = query.key
-            yield query
-
-    def __delitem__(self, place: int, /) -> None:
-        """Already taken."""
 
 
 def _plain(state: SamplerState) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from accelerando.crowd.store import participants, serving
+from accelerando.crowd.store.answers import Taken, take_answer
 from accelerando.crowd.store.experiments import Now, find
 from accelerando.crowd.store.participants import Person
 from accelerando.crowd.store.refused import Refused
-from accelerando.crowd.store.serving import Taken
 
 __all__ = ["Standing", "answer", "begin", "consent", "look", "withdraw"]
 
@@ -97,7 +97,7 @@ def answer(
     now = find(connection, name)
     number = _require(secret, now, shown)
     person = participants.get(connection, now, number, lock=True)
-    taken = serving.take_answer(
+    taken = take_answer(
         connection, now, person, query, winner, response_time, network_latency, clock
     )
     return _standing(connection, now, taken.person, count, clock, taken)

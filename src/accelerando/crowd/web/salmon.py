@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, select, update
 
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import participants, serving, session
+from accelerando.crowd.store.answers import take_answer
 from accelerando.crowd.store.experiments import Now
 from accelerando.crowd.store.participants import Person
 from accelerando.crowd.store.refused import Refused
@@ -165,7 +166,7 @@ def _take(
         )
     latency = body.network_latency if body.network_latency >= 0 else None
     seconds = body.response_time if body.response_time >= 0 else None
-    serving.take_answer(connection, now, person, row.id, body.winner, seconds, latency, clock)
+    take_answer(connection, now, person, row.id, body.winner, seconds, latency, clock)
 
 
 def _find(connection: Connection, name: str | None) -> Now:

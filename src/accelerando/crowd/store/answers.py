@@ -1,0 +1,129 @@
+"""Take answers: each is stored once, or it is said why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.participants import Person
+from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.schema import answer, participant, served
+from accelerando.crowd.store.serving import AsRow, ServedRow
+
+__all__ = ["Taken", "take_answer"]
+
+_ONE = select(served).where(
+    served.c.experiment_id == bindparam("experiment"), served.c.id == bindparam("query")
+)
+_CLOSE = (
+    update(served)
+    .where(
+        served.c.experiment_id == bindparam("experiment"),
+        served.c.id == bindparam("query"),
+        served.c.open,
+    )
+    .values(open=False)
+)
+_ANSWER = {
+    name: dialect.insert(answer).on_conflict_do_nothing().returning(answer.c.seq)
+    for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
+}
+# The row is locked, so these are not lost to anybody else's.
+_COUNT = (
+    update(participant)
+    .where(participant.c.id == bindparam("person"))
+    .values(
+        {
+            name: bindparam(f"new_{name}")
+            for name in ("last", "answered", "skipped", "failed", "practised", "outcome")
+        }
+    )
+)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of an answer, and how the participant stands after it."""
+
+    stored: bool
+    person: Person
+    reason: str | None = None
+
+
+def take_answer(
+    connection: Connection,
+    now: Now,
+    person: Person,
+    query: int,
+    winner: int | None,
+    response_time: float | None,
+    network_latency: float | None,
+    clock: float,
+) -> Taken:
+    """Store one answer; ``winner=None`` is a skip. Again and again it is stored once.
+
+    Raises
+    ------
+    Refused
+        The query was never served to this participant, the winner is not one of its feet, skipping
+        is not allowed, or the session is over.
+    """
+    place = {"experiment": now.frame.id, "query": query}
+    row = connection.execute(_ONE, place).first()
+    if row is None or row.participant_id != person.id:
+        raise Refused("unknown_query", "This query was not asked in this session.", 404)
+    if not row.open:
+        return Taken(False, person, "already_answered")
+    if person.state == "blocked" or person.outcome in ("withdrawn", "no_consent"):
+        raise Refused("finished", "This session has ended.", 409)
+    if winner is None and not now.frame.settings.skip:
+        raise Refused("bad_winner", "Queries of this experiment cannot be skipped.", 422)
+    if winner is not None and winner not in (row.left, row.right):
+        raise Refused("bad_winner", f"The winner must be item {row.left} or item {row.right}.", 422)
+    stored = connection.execute(
+        _ANSWER[connection.dialect.name],
+        {
+            "experiment_id": now.frame.id,
+            "query_id": query,
+            "winner": winner,
+            "response_time": response_time,
+            "network_latency": network_latency,
+            "received": clock,
+        },
+    )
+    if stored.first() is None:
+        return Taken(False, person, "already_answered")
+    connection.execute(_CLOSE, place)
+    return Taken(True, _count(connection, now, person, row, winner, clock))
+
+
+def _count(
+    connection: Connection,
+    now: Now,
+    person: Person,
+    row: ServedRow,
+    winner: int | None,
+    clock: float,
+) -> Person:
+    practice = row.kind == "practice"
+    answered = winner is not None and not practice
+    failed = answered and row.kind == "check" and winner != row.winner
+    checks, quota = now.frame.settings.checks, now.frame.settings.participants.answers
+    outcome = person.outcome
+    if outcome is None and failed and person.failed + 1 == checks.fail_after:
+        outcome = "screened_out"
+    if outcome is None and answered and quota is not None and person.answered + 1 >= quota:
+        outcome = "done"
+    after = {
+        "last": clock,
+        "answered": person.answered + answered,
+        "skipped": person.skipped + (winner is None and not practice),
+        "failed": person.failed + failed,
+        "practised": person.practised + practice,
+        "outcome": outcome,
+    }
+    connection.execute(_COUNT, {"person": person.id, **{f"new_{k}": v for k, v in after.items()}})
+    return AsRow(**{**person._mapping, **after})  # type: ignore[return-value]
