@@ -28,8 +28,8 @@ lint: $(STAMP)   ## ruff: rules and format
 types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
 
-unit: $(STAMP)   ## the test suite
-	$(BIN)/python -m pytest
+unit: $(STAMP)   ## the test suite, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(STAMP)  ## every benchmark, short version
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
