@@ -1,0 +1,115 @@
+"""How long an update takes here: a short run of the real thing."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from accelerando.cost._checks import check_whole
+from accelerando.cost._fit import fit_line
+
+SKIP = 3  # the first updates of a process are slow
+
+
+class Measured(NamedTuple):
+    """What :func:`measure` found; ``plan(..., **measured._asdict())`` takes it."""
+
+    seconds_per_example: float
+    overhead: float
+    parameters: int
+
+
+def measure(
+    net: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    batch_sizes: tuple[int, ...] | None = None,
+    updates: int = 20,
+) -> Measured:
+    """Train a copy of `net` for a few updates and time them.
+
+    Two batch sizes tell the time per example from the time per update. Measure on a machine like
+    those that will be rented, with as many threads as a worker will have there. `net` itself is
+    left as it is, and so are its client and its callbacks: the copy trains in this process,
+    without validation.
+
+    Parameters
+    ----------
+    net : NeuralNet
+        An estimator of accelerando, fitted or not.
+    X, y : array-like
+        Training data; only the first rows are used.
+    batch_sizes : tuple of int, optional
+        Rows of a worker's share to try; ``examples_per_worker`` of `net` and a quarter of that if
+        not given, or what `X` has.
+    updates : int
+        Updates per size, besides three that are not timed.
+
+    Returns
+    -------
+    Measured
+        ``seconds_per_example``, ``overhead`` and ``parameters``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> from accelerando import NeuralNetRegressor
+    >>> from accelerando.cost import measure, plan
+    >>> net = NeuralNetRegressor(nn.Linear(8, 1), verbose=0)
+    >>> X, y = np.ones((64, 8), "float32"), np.ones((64, 1), "float32")
+    >>> found = measure(net, X, y)
+    >>> found.parameters
+    9
+    >>> plan(64, n_examples=64_000, max_epochs=2, **found._asdict()).updates
+    2000
+    """
+    check_whole("updates", updates)
+    n = _num_samples(X)
+    largest = min(int(net.examples_per_worker), n)
+    sizes = batch_sizes or tuple(sorted({max(1, largest // 4), largest}))
+    for size in sizes:
+        check_whole("batch_sizes", size)
+        if size > n:
+            raise ValueError(
+                f"batch_sizes must not be above the {n} rows of X. Got {size} instead."
+            )
+    copy = clone(net)
+    copy.set_params(
+        client=None,
+        checkpoint=None,
+        callbacks=None,
+        train_split=None,
+        verbose=0,
+        max_batch_size=None,
+    )
+    rows, seconds = [], []
+    for size in sizes:
+        frame = _train(copy, X, y, size, updates + SKIP).iloc[SKIP - 1 :]
+        took = np.diff(frame["seconds"])
+        rows += [size] * len(took)
+        seconds += took.tolist()
+    parameters = sum(p.numel() for _, p in copy.get_all_learnable_params())
+    return Measured(*fit_line(np.array(rows), np.array(seconds)), parameters)
+
+
+def _train(net: Any, X: Any, y: Any, size: int, updates: int) -> pd.DataFrame:
+    """Make at least so many updates of one size; every batch is full."""
+    per_epoch = max(1, min(_num_samples(X) // size, updates))
+    few = np.arange(per_epoch * size)
+    X, y = _rows(X, few), None if y is None else _rows(y, few)
+    net.set_params(batch_size=size, max_epochs=-(-updates // per_epoch))
+    frame: pd.DataFrame = net.fit(X, y).updates_frame()
+    return frame
+
+
+def _rows(data: Any, rows: np.ndarray) -> Any:
+    if isinstance(data, dict):
+        return {key: _rows(value, rows) for key, value in data.items()}
+    return data[: len(rows)] if hasattr(data, "shape") else _safe_indexing(data, rows)
