@@ -12,13 +12,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from accelerando import __version__, _cost_commands, _crowd_commands, demo
+from accelerando import __version__, _cost_commands, _crowd_commands, demo, doctor
 from accelerando.exceptions import AccelerandoError
 
 PARTS: list[Callable[[Any], None]] = [
     demo.add_commands,
     _cost_commands.add_commands,
     _crowd_commands.add_commands,
+    doctor.add_commands,
 ]
 
 DESCRIPTION = """\
@@ -29,6 +30,7 @@ examples:
   accelerando demo                      three ways to choose the batch size, one table, one picture
   accelerando demo --output digits.svg  the picture somewhere else
   accelerando plan --help               what training will take on few and on many workers
+  accelerando doctor                    what is installed and reachable, and what is wrong with it
   accelerando crowd demo                ask people on the web: a dashboard that moves
   accelerando crowd plan --items 90     how many answers will my experiment need?
   accelerando crowd embed answers.csv   from answers to positions, with a picture

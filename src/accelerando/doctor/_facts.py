@@ -1,0 +1,83 @@
+"""Facts about one process, gathered with the standard library only.
+
+The functions are sent by value to the scheduler and the workers of a cluster, where neither
+accelerando nor PyTorch may be installed: that they are missing is one of the facts. So everything
+they need is imported inside of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def gather() -> dict[str, Any]:
+    """Return versions, processors, threads and devices of the process that runs this."""
+    import os
+    import platform
+    import shutil
+    import socket
+    from importlib import metadata
+
+    packages = (
+        "accelerando torch skorch scikit-learn numpy pandas scipy dask distributed cloudpickle "
+        "rich matplotlib optuna numba fastapi uvicorn sqlalchemy argon2-cffi nh3 pyarrow jinja2"
+    )
+    versions: dict[str, str | None] = {}
+    for name in packages.split():
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    try:
+        cpus = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        cpus = os.cpu_count() or 1
+    facts: dict[str, Any] = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "host": socket.gethostname(),
+        "cpus": cpus,
+        "versions": versions,
+        "environment": {
+            name: os.environ.get(name)
+            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_")
+        },
+        "nvidia": shutil.which("nvidia-smi") is not None,
+        "torch": None,
+        "torch_error": None,
+    }
+    if versions["torch"] is None:
+        return facts
+    try:
+        import torch
+        import torch.distributed as dist
+    except Exception as error:  # a broken installation raises anything
+        facts["torch_error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        return facts
+    facts["torch"] = {
+        "threads": torch.get_num_threads(),
+        "cuda": torch.version.cuda,
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        if torch.cuda.is_available()
+        else [],
+        "gloo": dist.is_available() and dist.is_gloo_available(),
+        "nccl": dist.is_available() and dist.is_nccl_available(),
+    }
+    return facts
+
+
+def reach(addresses: list[str], seconds: float) -> list[str]:
+    """Return which of the addresses ``tcp://host:port`` do not answer from here."""
+    import socket
+    from urllib.parse import urlsplit
+
+    silent = []
+    for address in addresses:
+        place = urlsplit(address)
+        if place.hostname is None or place.port is None:  # workers in this process: inproc://
+            continue
+        try:
+            socket.create_connection((place.hostname, place.port), timeout=seconds).close()
+        except OSError:
+            silent.append(address)
+    return silent

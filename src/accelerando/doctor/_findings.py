@@ -1,0 +1,219 @@
+"""What facts mean: pure decisions, each with a sentence that says what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+Facts = Mapping[str, Any]
+
+# What each extra brings that nothing else does; pyproject.toml has the whole list.
+EXTRAS = {
+    "plot": (("matplotlib",), "pictures"),
+    "tpe": (("optuna",), 'the search\'s sampler="tpe"'),
+    "fast": (("numba",), "a faster search for queries"),
+    "crowd": (
+        ("fastapi", "uvicorn", "sqlalchemy", "argon2-cffi", "nh3", "pyarrow", "jinja2"),
+        "asking people on the web",
+    ),
+}
+NEEDED = ("accelerando", "torch", "skorch", "scikit-learn", "numpy", "pandas", "cloudpickle")
+# Objects of these cross the wire as pickles, which other versions may not read.
+MUST_AGREE = ("accelerando", "torch", "skorch", "dask", "distributed", "cloudpickle", "numpy")
+
+
+class Finding(NamedTuple):
+    """One thing to know.
+
+    Attributes
+    ----------
+    level : str
+        ``"error"``: training cannot work. ``"warning"``: it will be slow or may break.
+        ``"note"``: something is not there that some need.
+    what, remedy : str
+        What is the matter, and what to do.
+    """
+
+    level: str
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Facts about a cluster.
+
+    Attributes
+    ----------
+    scheduler : facts
+        Of the scheduler's process.
+    workers : mapping from address to facts
+        Of each worker's process.
+    threads : mapping from address to int
+        Threads that each worker gives to Dask tasks.
+    silent : mapping from address to list of addresses
+        Workers that each worker could not reach.
+    """
+
+    scheduler: Facts
+    workers: Mapping[str, Facts]
+    threads: Mapping[str, int] = field(default_factory=dict)
+    silent: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+def examine(here: Facts, cluster: Cluster | None = None) -> list[Finding]:
+    """Return everything there is to say, the worst first."""
+    found = [*_here(here), *(_cluster(here, cluster) if cluster is not None else ())]
+    order = ("error", "warning", "note")
+    return sorted(found, key=lambda finding: order.index(finding.level))
+
+
+def _here(facts: Facts) -> Iterator[Finding]:
+    yield from _torch("This process", facts)
+    yield from _gpu("This machine", facts)
+    torch, cpus = facts["torch"], facts["cpus"]
+    if torch and torch["threads"] > cpus:
+        yield Finding(
+            "warning",
+            f"PyTorch uses {torch['threads']} threads on {cpus} processors.",
+            f"Set OMP_NUM_THREADS={cpus} or less: threads that wait for each other are slow.",
+        )
+    for extra, (packages, purpose) in EXTRAS.items():
+        missing = [name for name in packages if facts["versions"][name] is None]
+        if missing:
+            yield Finding(
+                "note",
+                f"The extra {extra!r} ({purpose}) is not installed: no {', '.join(missing)}.",
+                f"pip install 'accelerando[{extra}]' if you need it.",
+            )
+
+
+def _torch(where: str, facts: Facts) -> Iterator[Finding]:
+    if facts["versions"]["torch"] is None:
+        yield Finding("error", f"{where} has no PyTorch.", "Install accelerando there.")
+    elif facts["torch_error"]:
+        yield Finding(
+            "error",
+            f"{where} cannot import PyTorch: {facts['torch_error']}",
+            "Install torch anew, from the index its own instructions name for the machine.",
+        )
+    elif facts["torch"] and not facts["torch"]["gloo"]:
+        yield Finding(
+            "warning",
+            f"{where} has a PyTorch without gloo: training there works on one process only.",
+            "Install an official build of torch for Linux.",
+        )
+
+
+def _gpu(where: str, facts: Facts) -> Iterator[Finding]:
+    torch = facts["torch"]
+    if facts["nvidia"] and torch and not torch["gpus"]:
+        build = "built without CUDA" if torch["cuda"] is None else "that finds none of them"
+        yield Finding(
+            "warning",
+            f"{where} has NVIDIA GPUs and a PyTorch {build}.",
+            "Install the CUDA build of torch that fits the driver (nvidia-smi shows it), and check "
+            "CUDA_VISIBLE_DEVICES.",
+        )
+
+
+def _cluster(here: Facts, cluster: Cluster) -> Iterator[Finding]:
+    if not cluster.workers:
+        yield Finding(
+            "error", "The scheduler has no workers.", "Start some: dask worker tcp://…:8786."
+        )
+    yield from _installed("The scheduler", [cluster.scheduler])
+    yield from _installed("Workers", list(cluster.workers.values()))
+    for address, facts in cluster.workers.items():
+        if facts["versions"]["torch"] is not None:
+            yield from _torch(f"Worker {address}", facts)
+    for host, facts in {f["host"]: f for f in cluster.workers.values()}.items():
+        yield from _gpu(f"The machine {host}", facts)
+    yield from _versions(here, cluster)
+    yield from _threads(cluster)
+    yield from _reach(cluster)
+    trimmed = [f for f in cluster.workers.values() if f["environment"]["MALLOC_TRIM_THRESHOLD_"]]
+    if trimmed:
+        yield Finding(
+            "note",
+            f"Memory goes back to the system early on {len(trimmed)} of {len(cluster.workers)} "
+            "workers (MALLOC_TRIM_THRESHOLD_, which Dask's Nanny sets).",
+            "accelerando raises the threshold while it trains. Other PyTorch code on these workers "
+            "may take twice as long; for it set distributed.nanny.pre-spawn-environ."
+            "MALLOC_TRIM_THRESHOLD_ in Dask's configuration.",
+        )
+
+
+def _installed(who: str, processes: list[Facts]) -> Iterator[Finding]:
+    """Say what is missing where; the scheduler unpickles task graphs, so it needs it, too."""
+    missing = Counter(name for f in processes for name in NEEDED if f["versions"][name] is None)
+    if missing:
+        count = max(missing.values())
+        many = f" ({count} of {len(processes)})" if who == "Workers" else ""
+        verb = "have" if who == "Workers" else "has"
+        yield Finding(
+            "error",
+            f"{who}{many} {verb} no {', '.join(missing)}.",
+            "Give client, scheduler and workers the same environment, for example one image or "
+            "one constraints.txt.",
+        )
+
+
+def _versions(here: Facts, cluster: Cluster) -> Iterator[Finding]:
+    processes = {"client": here, "scheduler": cluster.scheduler, **cluster.workers}
+    pythons = {who: ".".join(f["python"].split(".")[:2]) for who, f in processes.items()}
+    yield from _disagree("Python", pythons, "error")
+    for name in MUST_AGREE:
+        versions = {who: f["versions"][name] for who, f in processes.items()}
+        yield from _disagree(name, {who: v for who, v in versions.items() if v}, "warning")
+
+
+def _disagree(name: str, versions: Mapping[str, str], level: str) -> Iterator[Finding]:
+    if len(set(versions.values())) < 2:
+        return
+    groups = {v: [who for who in versions if versions[who] == v] for v in set(versions.values())}
+    told = "; ".join(f"{v} on {_some(who)}" for v, who in sorted(groups.items()))
+    yield Finding(
+        level,
+        f"Different versions of {name}: {told}.",
+        "Install the same one everywhere: what one process pickles, another must read.",
+    )
+
+
+def _threads(cluster: Cluster) -> Iterator[Finding]:
+    """Compare the threads of all ranks on a machine with its processors."""
+    for host in sorted({f["host"] for f in cluster.workers.values()}):
+        on_host = {a: f for a, f in cluster.workers.items() if f["host"] == host}
+        torches = [f["torch"] for f in on_host.values() if f["torch"]]
+        # With a GPU each, the processor's threads hardly matter.
+        if not torches or any(torch["gpus"] for torch in torches):
+            continue
+        wanted = sum(torch["threads"] for torch in torches)
+        cpus = max(f["cpus"] for f in on_host.values())
+        if wanted > cpus:
+            fair = max(1, cpus // len(torches))
+            yield Finding(
+                "warning",
+                f"{len(torches)} workers on {host} use {wanted} threads of PyTorch on {cpus} "
+                "processors.",
+                f"Start at most {cpus} workers there, with OMP_NUM_THREADS={fair} and one Dask "
+                "thread each.",
+            )
+
+
+def _reach(cluster: Cluster) -> Iterator[Finding]:
+    for address, silent in cluster.silent.items():
+        if silent:
+            yield Finding(
+                "error",
+                f"Worker {address} cannot reach {_some(silent)}.",
+                "Ranks talk to each other directly: open all ports between the workers, and start "
+                "workers with --interface if a machine has several networks.",
+            )
+
+
+def _some(names: list[str], most: int = 3) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
