@@ -1,0 +1,48 @@
+"""Names and signatures of everything public change on purpose only."""
+
+import difflib
+
+import pytest
+
+from tests import public_api
+
+
+def test_the_public_interface_is_the_one_on_file():
+    before = public_api.FILE.read_text().splitlines()
+    now = public_api.text().splitlines()
+    changes = [
+        line
+        for line in difflib.unified_diff(before, now, lineterm="", n=0)
+        if not line.startswith(("---", "+++", "@@"))
+    ]
+    assert not changes, (
+        "The public interface has changed. If that is meant (docs/deprecation.md says what users "
+        "are owed), run `python -m tests.public_api`, commit the file and say so in CHANGELOG.md:\n"
+        + "\n".join(changes)
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "def accelerando.cost.communication(architecture, workers, size, network)",
+        "class accelerando.batch_size.GeoDamp(initial=128, delay=5, factor=2) <- BatchSizePolicy",
+        "  def accelerando.NeuralNet.history_frame(self)",
+        "class accelerando.exceptions.StateError(...) <- AccelerandoError, ValueError",
+        "data accelerando.cost.PRESETS: mappingproxy",
+        "command accelerando demo --epochs (30)",
+    ],
+)
+def test_it_has_functions_classes_methods_errors_data_and_commands(line):
+    assert line in public_api.lines()
+
+
+def test_a_changed_default_is_noticed(monkeypatch):
+    from accelerando import cost
+
+    monkeypatch.setattr(cost, "communication", lambda architecture, workers, size, link=None: None)
+    assert public_api.text() != public_api.FILE.read_text()
+
+
+def test_no_address_in_memory_is_on_file():
+    assert " at 0x" not in public_api.text()
