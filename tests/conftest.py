@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-
 # Tests with real processes, signals and browsers on a machine that others may use, too.
 _REAL = ("tests/train/cluster/", "tests/crowd/serve/", "tests/crowd/pages/", "test_cluster.py")
 
