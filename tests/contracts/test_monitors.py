@@ -1,0 +1,124 @@
+"""Every monitor, through the same invariants. A new monitor adds one row."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from accelerando import monitor as module
+from accelerando.monitor import (
+    CommunicationTime,
+    GradientDiversity,
+    GradientNoiseScale,
+    GradientVariance,
+    LossTrend,
+    Monitor,
+    Observation,
+    ParameterSpread,
+    Setting,
+    Throughput,
+)
+
+MONITORS = {
+    "GradientNoiseScale": GradientNoiseScale(),
+    "GradientNoiseScale, short": GradientNoiseScale(error=0.5, shortest=2, longest=10),
+    "GradientVariance": GradientVariance(memory=10),
+    "GradientDiversity": GradientDiversity(memory=10),
+    "LossTrend": LossTrend(memory=10),
+    "ParameterSpread": ParameterSpread(),
+    "Throughput": Throughput(memory=10),
+    "CommunicationTime": CommunicationTime(memory=10),
+}
+every_monitor = pytest.mark.parametrize("monitor", MONITORS.values(), ids=MONITORS)
+
+
+def recorded(count=60):
+    rng = np.random.default_rng(0)
+    for update in range(1, count + 1):
+        square = 5.0 + float(rng.chisquare(5))
+        yield Observation(
+            update=update,
+            batch_size=32 if update < 20 else 48,
+            n_examples=500,
+            loss=float(2 / update + rng.random()),
+            grad_square=square,
+            parts=int(update % 3),
+            parts_square=square + float(rng.chisquare(5)),
+            seconds=math.nan if update == 1 else 0.01 + 0.001 * float(rng.random()),
+            wait_seconds=math.nan if update == 1 else 0.001,
+            ranks=2,
+            spread=None if update % 4 else 0.1 * update,
+        )
+
+
+def run_through(monitor, seen, state=None):
+    state = monitor.start() if state is None else state
+    told = []
+    for one in seen:
+        values, state = monitor.observe(one, state)
+        told.append(values)
+    return told, state
+
+
+def same(first, second):
+    return repr(first) == repr(second)  # nan is nan
+
+
+def test_every_public_monitor_has_a_row():
+    classes = {
+        name
+        for name in module.__all__
+        if isinstance(getattr(module, name), type)
+        and issubclass(getattr(module, name), Monitor)
+        and name != "Monitor"
+    }
+    assert classes == {type(monitor).__name__ for monitor in MONITORS.values()}
+
+
+def test_no_two_monitors_share_a_signal():
+    names = [name for kind in {type(m) for m in MONITORS.values()} for name in kind.signals]
+    assert len(names) == len(set(names))
+
+
+@every_monitor
+def test_it_tells_one_number_for_each_signal_and_learns_something(monitor):
+    told, _ = run_through(monitor, recorded())
+    assert {len(values) for values in told} == {len(monitor.signals)}
+    assert all(isinstance(value, float) for values in told for value in values)
+    assert all(math.isfinite(value) for value in told[-1])
+    assert told[-1] != told[40]
+
+
+@every_monitor
+def test_it_is_deterministic_and_a_resumed_one_says_the_same(monitor):
+    seen = list(recorded())
+    whole, _ = run_through(monitor, seen)
+    head, state = run_through(monitor, seen[:17])
+    tail, _ = run_through(monitor, seen[17:], json.loads(json.dumps(dict(state))))
+    assert same(head + tail, whole)
+
+
+@every_monitor
+def test_settings_survive_pickle(monitor):
+    assert pickle.loads(pickle.dumps(monitor)) == monitor
+
+
+@every_monitor
+def test_what_is_undefined_is_said_before_training(monitor):
+    everything = Setting(several_ranks=True, divisible=True, averages_parameters=True)
+    assert monitor.undefined(everything) is None
+    nothing = Setting(several_ranks=False, divisible=False, averages_parameters=False)
+    why = monitor.undefined(nothing)
+    assert bool(why) == (monitor.looks_at_parts or isinstance(monitor, ParameterSpread))
+
+
+@pytest.mark.parametrize(
+    "kind", [GradientVariance, GradientDiversity, LossTrend, Throughput, CommunicationTime]
+)
+def test_a_memory_of_less_than_an_update_is_refused(kind):
+    with pytest.raises(ValueError, match=f"'memory' parameter of {kind.__name__}"):
+        kind(memory=0.5)
