@@ -6,6 +6,7 @@
     ├── ClusterError      the cluster has no workers left, or they cannot reach each other
     ├── NotFiniteError    a loss, a gradient or a parameter stopped being a number
     ├── StateError        a saved state that cannot be read or does not fit
+    ├── UnknownSignalError  a policy asked for a signal that no monitor yields
     └── UnsupportedError  a combination of settings or data that cannot work
 
 A wrong argument is a plain ``ValueError`` or ``TypeError``, as everywhere in scikit-learn.
@@ -26,6 +27,13 @@ class NotFiniteError(AccelerandoError, ArithmeticError):
 
 class StateError(AccelerandoError, ValueError):
     """A saved state is damaged, of another version, or belongs to another estimator."""
+
+
+class UnknownSignalError(AccelerandoError, KeyError, AttributeError):
+    """A policy asked for a signal that there is not; the message lists those there are."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would show it in quotes
 
 
 class UnsupportedError(AccelerandoError, ValueError):

@@ -25,7 +25,7 @@ from accelerando.monitor import (
 
 MONITORS = {
     "GradientNoiseScale": GradientNoiseScale(),
-    "GradientNoiseScale, short": GradientNoiseScale(error=0.5, shortest=2, longest=10),
+    "GradientNoiseScale, short": GradientNoiseScale(error=0.3, shortest=4, longest=60),
     "GradientVariance": GradientVariance(memory=10),
     "GradientDiversity": GradientDiversity(memory=10),
     "LossTrend": LossTrend(memory=10),

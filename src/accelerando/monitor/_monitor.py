@@ -119,8 +119,8 @@ class Monitor(ABC):
 PARTS_NEEDED = (
     "compares the gradients of parts of a batch, and here there are none: one rank trains, and its "
     "batches may not be divided (BatchNorm, a loss that is no mean over rows, "
-    "micro_batch_size=None, or a train_step of your own). Train on two or more ranks (client=, min_workers=2), use "
-    "GroupNorm, or set micro_batch_size"
+    "micro_batch_size=None, or a train_step of your own). Train on two or more ranks (client=, "
+    "min_workers=2), use GroupNorm, or set micro_batch_size"
 )
 
 

@@ -1,0 +1,264 @@
+"""Policies for the learning rate: in step with the batch, slowly at first, down on a plateau.
+
+They multiply the rate that is there instead of setting it, so that they go together with each other
+and with the schedulers of PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from accelerando.monitor import GradientNoiseScale, LossTrend, Monitor
+from accelerando.policies._decision import Decision, Signals
+from accelerando.policies._policy import Policy, State, check_number
+
+
+def _scaled(factor: float, signals: Signals, state: State) -> tuple[Decision | None, State]:
+    """Bring the factor of this policy in the learning rate to a new value."""
+    before = state.get("factor", 1.0)
+    if factor == before:
+        return None, state
+    return Decision(lr=signals["lr"] * factor / before), {**state, "factor": factor}
+
+
+def _reference(reference: float | None, signals: Signals, state: State) -> tuple[float, State]:
+    """Return the batch size for which the learning rate was chosen."""
+    if reference is not None:
+        return reference, state
+    state = {**state, "reference": state.get("reference", signals["batch_size"])}
+    return state["reference"], state
+
+
+@dataclass(frozen=True)
+class LinearScaling(Policy):
+    r"""The learning rate grows with the batch, :math:`\gamma B / B_0` [1]_.
+
+    Parameters
+    ----------
+    reference : float or None
+        The batch size :math:`B_0` for which ``lr`` was chosen; that of the first update if None.
+
+    References
+    ----------
+    .. [1] P. Goyal et al., *Accurate, large minibatch SGD*, arXiv:1706.02677.
+
+    Examples
+    --------
+    >>> from accelerando.policies import LinearScaling, Signals
+    >>> LinearScaling(reference=64)(Signals({"batch_size": 256, "lr": 0.1})).lr
+    0.4
+    """
+
+    reference: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference is not None:
+            check_number(self, "reference", self.reference)
+
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        reference, state = _reference(self.reference, signals, state)
+        return _scaled(signals["batch_size"] / reference, signals, state)
+
+
+@dataclass(frozen=True)
+class SqrtScaling(Policy):
+    r"""The learning rate grows with the root of the batch, :math:`\gamma \sqrt{B / B_0}` [1]_.
+
+    The rule for Adam and its relatives.
+
+    Parameters
+    ----------
+    reference : float or None
+        The batch size :math:`B_0` for which ``lr`` was chosen; that of the first update if None.
+
+    References
+    ----------
+    .. [1] A. Krizhevsky, *One weird trick for parallelizing convolutional neural networks*,
+       arXiv:1404.5997.
+
+    Examples
+    --------
+    >>> from accelerando.policies import Signals, SqrtScaling
+    >>> SqrtScaling(reference=64)(Signals({"batch_size": 256, "lr": 0.1})).lr
+    0.2
+    """
+
+    reference: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference is not None:
+            check_number(self, "reference", self.reference)
+
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        reference, state = _reference(self.reference, signals, state)
+        return _scaled(math.sqrt(signals["batch_size"] / reference), signals, state)
+
+
+@dataclass(frozen=True)
+class AdaScale(Policy):
+    r"""The learning rate grows by what the larger batch gains, never by more than its ratio [1]_.
+
+    .. math::
+
+        r = \frac{B_\text{noise} / B_0 + 1}{B_\text{noise} / B + 1}, \qquad 1 \le r \le B / B_0
+
+    With noisy gradients that is the linear rule, with clean ones the rate stays as it is.
+
+    Parameters
+    ----------
+    reference : float or None
+        The batch size :math:`B_0` for which ``lr`` was chosen; that of the first update if None.
+    dwell : int
+        Updates between two changes while the batch stays.
+
+    References
+    ----------
+    .. [1] T. Johnson et al., *AdaScale SGD: a user-friendly algorithm for distributed training*,
+       arXiv:2007.05105.
+
+    Examples
+    --------
+    >>> from accelerando.policies import AdaScale, Signals
+    >>> signals = Signals({"update": 9, "batch_size": 256, "lr": 0.1, "noise_scale": 64.0})
+    >>> round(AdaScale(reference=64)(signals).lr, 6)
+    0.16
+    """
+
+    reference: float | None = None
+    dwell: int = 20
+
+    needs: ClassVar[tuple[str, ...]] = ("noise_scale",)
+
+    def __post_init__(self) -> None:
+        check_number(self, "dwell", self.dwell)
+        if self.reference is not None:
+            check_number(self, "reference", self.reference)
+
+    def monitors(self) -> tuple[Monitor, ...]:
+        return (GradientNoiseScale(),)
+
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        reference, state = _reference(self.reference, signals, state)
+        size, noise = signals["batch_size"], signals["noise_scale"]
+        rests = signals["update"] - state.get("last", -math.inf) < self.dwell
+        if math.isnan(noise) or (rests and size == state.get("size")):
+            return None, state
+        state = {**state, "last": int(signals["update"]), "size": size}
+        return _scaled((noise / reference + 1) / (noise / size + 1), signals, state)
+
+
+@dataclass(frozen=True)
+class GradualWarmup(Policy):
+    r"""The learning rate rises from a share of itself in a straight line over the first epochs.
+
+    Parameters
+    ----------
+    epochs : float
+        How long it rises.
+    start_share : float
+        The share it begins with; :math:`1/k` for a rate that was multiplied by :math:`k` [1]_.
+    updates : int or None
+        How long it rises in updates, instead of epochs; for streams of unknown length.
+
+    References
+    ----------
+    .. [1] P. Goyal et al., *Accurate, large minibatch SGD*, arXiv:1706.02677, section 2.2.
+
+    Examples
+    --------
+    >>> from accelerando.policies import GradualWarmup, replay
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"update": [1, 2, 3, 4], "epoch": 1, "examples": 0, "batch_size": 8,
+    ...                       "lr": 1.0, "loss": 1.0, "grad_norm": 1.0, "ranks": 1})
+    >>> replay(frame, GradualWarmup(updates=4, start_share=0.2))["lr"].round(2).tolist()
+    [0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+
+    epochs: float = 5.0
+    start_share: float = 0.1
+    updates: int | None = None
+
+    def __post_init__(self) -> None:
+        check_number(self, "epochs", self.epochs)
+        check_number(self, "start_share", self.start_share, most=1.0)
+        if self.updates is not None:
+            check_number(self, "updates", self.updates)
+
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        if self.updates is not None:
+            done = signals["update"] / self.updates
+        elif math.isnan(signals["n_examples"]):
+            done = signals["epoch"] / self.epochs  # a stream tells its length by ending
+        else:
+            done = signals["examples"] / (signals["n_examples"] * self.epochs)
+        share = self.start_share + (1.0 - self.start_share) * min(1.0, done)
+        return _scaled(share, signals, state)
+
+
+@dataclass(frozen=True)
+class PlateauPolicy(Policy):
+    """Grow the batch or lower the learning rate when the loss has stopped falling.
+
+    Parameters
+    ----------
+    signal : str
+        What should fall.
+    patience : int
+        Updates without progress before something is done, and between two such steps.
+    progress : float
+        Share by which the signal must fall to count as progress.
+    grow : float
+        Factor on the batch size.
+    decay : float
+        Factor on the learning rate.
+
+    Examples
+    --------
+    >>> from accelerando.policies import PlateauPolicy, Signals
+    >>> policy = PlateauPolicy(signal="loss", patience=2, grow=2.0)
+    >>> state, sizes = policy.start(), []
+    >>> for update, loss in enumerate([1.0, 0.5, 0.6, 0.7, 0.4]):
+    ...     signals = Signals({"update": update, "loss": loss, "batch_size": 32, "lr": 0.1})
+    ...     decision, state = policy.decide(signals, state)
+    ...     sizes.append(decision and decision.batch_size)
+    >>> sizes
+    [None, None, None, 64.0, None]
+    """
+
+    signal: str = "loss_average"
+    patience: int = 200
+    progress: float = 0.01
+    grow: float = 2.0
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number(self, "patience", self.patience)
+        check_number(self, "progress", self.progress, above=-1e-300, most=1.0)
+        check_number(self, "grow", self.grow)
+        check_number(self, "decay", self.decay, most=1.0)
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The signal that should fall."""
+        return (self.signal,)
+
+    def monitors(self) -> tuple[Monitor, ...]:
+        return (LossTrend(),) if self.signal in LossTrend.signals else ()
+
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        now, update = signals[self.signal], int(signals["update"])
+        if math.isnan(now):
+            return None, state
+        best = state.get("best", math.inf)
+        # The share of the distance, whichever sign the signal has.
+        if now < best - self.progress * abs(best) or math.isinf(best):
+            return None, {"best": now, "since": update}
+        if update - state["since"] < self.patience:
+            return None, state
+        decision = Decision(
+            batch_size=signals["batch_size"] * self.grow if self.grow != 1.0 else None,
+            lr=signals["lr"] * self.decay if self.decay != 1.0 else None,
+        )
+        return decision, {"best": min(best, now), "since": update}
