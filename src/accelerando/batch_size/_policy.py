@@ -12,9 +12,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 State = Mapping[str, float]
+T = TypeVar("T")
 
 
 class Signals(NamedTuple):
@@ -127,6 +128,19 @@ class BatchSizePolicy(ABC):
 
 
 @dataclass(frozen=True)
+class Steered(BatchSizePolicy):
+    """The first batch size of a policy of :mod:`accelerando.policies`, which decides the rest."""
+
+    policy: Any
+
+    def decide(self, signals: Signals, state: State) -> tuple[Damping, State]:
+        return Damping(self.policy.initial), state
+
+    def __repr__(self) -> str:
+        return repr(self.policy)
+
+
+@dataclass(frozen=True)
 class FunctionPolicy(BatchSizePolicy):
     """A function ``signals -> batch size`` (or :class:`Damping`) as a policy."""
 
@@ -213,6 +227,14 @@ def as_policy(batch_size: Any, params: Mapping[str, Any] | None = None) -> Batch
             return batch_size
         kind = type(batch_size)
         return _built(kind, lambda: dataclasses.replace(batch_size, **params), params)  # type: ignore[type-var]
+    if hasattr(batch_size, "initial") and hasattr(batch_size, "needs"):  # of accelerando.policies
+        if isinstance(batch_size, type):
+            return Steered(_built(batch_size, lambda: batch_size(**params), params))
+        chosen = batch_size
+        if params:
+            kind = type(batch_size)
+            chosen = _built(kind, lambda: dataclasses.replace(batch_size, **params), params)
+        return Steered(chosen)
     if params:
         raise ValueError(
             f"Parameters {sorted('batch_size__' + name for name in params)} are for a policy, but "
@@ -231,9 +253,7 @@ def as_policy(batch_size: Any, params: Mapping[str, Any] | None = None) -> Batch
     return FullBatch() if size == -1 else Constant(size)
 
 
-def _built(
-    kind: type[BatchSizePolicy], build: Callable[[], BatchSizePolicy], params: Mapping[str, Any]
-) -> BatchSizePolicy:
+def _built(kind: type[Any], build: Callable[[], T], params: Mapping[str, Any]) -> T:
     """Call `build`, and turn an unknown parameter into an error that lists the known ones."""
     fields: list[str] = list(getattr(kind, "__dataclass_fields__", params))
     unknown = sorted(set(params) - set(fields))

@@ -100,4 +100,13 @@ def _signals(
     else:
         now.update({name: float(value) for name, value in records[number - 1].items()})
         now["epoch"] = float(coming["epoch"]) - 1.0  # epochs finished, and frames count from 1
-    return {**now, "n_examples": length, "batch_size": coming["batch_size"], "lr": coming["lr"]}
+    size = _size_before(records, number)
+    return {**now, "n_examples": length, "batch_size": size, "lr": coming["lr"]}
+
+
+def _size_before(records: list[dict[str, Any]], number: int) -> float:
+    """Return the batch size that held before update `number`; the last of an epoch is cut short."""
+    for last in range(min(number, len(records) - 1) - 1, -1, -1):
+        if records[last]["epoch"] == records[last + 1]["epoch"]:
+            return float(records[last]["batch_size"])
+    return float(records[0]["batch_size"])

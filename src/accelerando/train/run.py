@@ -55,6 +55,8 @@ class Run:
         The policy's last decision, within its caps.
     policy_state : mapping
         What the policy remembers.
+    control : dict
+        What monitors and policies remember, the newest signals, and what policies have decided.
     seconds : float
         Time spent in training so far, validation and callbacks included.
     rng : list of torch.Tensor, or None
@@ -76,6 +78,7 @@ class Run:
     batch_size: int = 0
     lr_scale: float = 1.0
     policy_state: State = field(default_factory=dict)
+    control: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     rng: list[torch.Tensor] | None = None
 
