@@ -13,6 +13,8 @@ from skorch.callbacks import GradientNormClipping, LRScheduler
 from torch import nn
 
 from accelerando.batch_size import AdaDamp, GeoDamp, GradDamp, PadaDamp, RadaDamp
+from accelerando.monitor import GradientNoiseScale, LossTrend, Throughput
+from accelerando.policies import Every, GradualWarmup, LinearScaling, PlateauPolicy
 from tests.nets import CNN, MLP, Gated, Items, ScaledLoss, TwoInputs, classifier, parameters_of
 
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
@@ -75,6 +77,19 @@ CASES = {
     "AdaDamp": (_plain, {**SGD, "batch_size": AdaDamp(initial=32, dwell=5)}),
     "GradDamp": (_plain, {**SGD, "batch_size": GradDamp(initial=32, dwell=5, fraction=0.5)}),
     "RadaDamp": (_plain, {**SGD, "batch_size": RadaDamp(initial=32, dwell=5)}),
+    "monitors": (_plain, {**SGD, "monitors": [GradientNoiseScale(), LossTrend(), Throughput()]}),
+    "policies": (
+        _plain,
+        {
+            **SGD,
+            "batch_size": 16,
+            "policies": [
+                GradualWarmup(epochs=1),
+                Every(PlateauPolicy(patience=3), epochs=1),
+                LinearScaling(),
+            ],
+        },
+    ),
     "max_batch_size": (
         _plain,
         {**SGD, "batch_size": GeoDamp(initial=32, delay=1, factor=2), "max_batch_size": 48},

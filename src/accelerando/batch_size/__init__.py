@@ -20,6 +20,8 @@ from accelerando.batch_size._schedules import GeoDamp as GeoDamp
 from accelerando.batch_size._schedules import GeoDampLR as GeoDampLR
 from accelerando.batch_size._schedules import PadaDamp as PadaDamp
 from accelerando.batch_size._schedules import Schedule as Schedule
+from accelerando.policies import NoiseScale as NoiseScale
+from accelerando.policies import NormTest as NormTest
 
 __all__ = [
     "AdaDamp",
@@ -31,6 +33,8 @@ __all__ = [
     "GeoDampLR",
     "GradDamp",
     "Measure",
+    "NoiseScale",
+    "NormTest",
     "PadaDamp",
     "RadaDamp",
     "RadaDampLR",

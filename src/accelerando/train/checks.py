@@ -9,6 +9,7 @@ import skorch
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelerando.exceptions import UnsupportedError
+from accelerando.monitor import Setting
 from accelerando.train.feed import Feed
 from accelerando.train.loss import check_weightable, is_mean_over_rows
 from accelerando.train.microbatch import couples_rows
@@ -150,6 +151,18 @@ def check_feed(net: Any, feed: Feed) -> None:
             "micro_batch_size.",
             stacklevel=2,
         )
+
+
+def divisible(net: Any) -> bool:
+    """Tell whether a batch may be divided at all, if only to look at the gradients of its parts."""
+    separable = is_mean_over_rows(net.criterion_) and not has_own_loss(net)
+    return separable and not couples_rows(net.module_) and net.micro_batch_size is not None
+
+
+def setting(net: Any, *, own_step: bool) -> Setting:
+    """Return what monitors want to know before training."""
+    several = net.client is not None and net.max_workers != 1
+    return Setting(several_ranks=several, divisible=divisible(net) and not own_step)
 
 
 def may_split(net: Any) -> bool:

@@ -67,6 +67,13 @@ class NeuralNet(AdaptiveNet):
         run was not finished.
     checkpoint_every : int, default=100
         Updates between two checkpoints; one is written at the end of every epoch as well.
+    monitors : list of monitors, default=()
+        What to watch while training, from :mod:`accelerando.monitor`; their signals are columns of
+        ``updates_frame()``.
+    policies : list of policies or functions, default=()
+        What decides about batch size, learning rate, momentum and workers before every update,
+        from :mod:`accelerando.policies` or ``signals -> Decision | None``. Monitors that the ready
+        ones need are added by themselves.
     **kwargs
         Everything that :class:`skorch.NeuralNet` takes.
 

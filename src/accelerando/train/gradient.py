@@ -11,6 +11,7 @@ from skorch.dataset import unpack_data
 
 from accelerando.exceptions import NotFiniteError
 from accelerando.train.loss import mass, weighted_loss
+from accelerando.train.parts import Parts, Tally
 from accelerando.train.tree import concatenate, leaves, only_tensors, slice_rows
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Gradient(NamedTuple):
 
     loss: torch.Tensor
     y_pred: Any
+    parts: Parts | None = None
 
 
 def accumulate(training: Training, batch: Batch, weights: torch.Tensor | None) -> Gradient:
@@ -37,6 +39,9 @@ def accumulate(training: Training, batch: Batch, weights: torch.Tensor | None) -
     if size < rows and not only_tensors([X, y]):
         size = rows  # rows of anything but tensors cannot be told apart
     in_one_piece = size >= rows and not micro.probing
+    looks = training.control.looks_at_parts and alone
+    if looks and in_one_piece and _halve(training, batch, [X, y]):
+        size, in_one_piece = -(-rows // 2), False
     if alone and in_one_piece:
         return _part(training, X, y, rows, weights, 1.0, last=True)
     # The mass of the rows on other ranks is known only when the gradients have met.
@@ -44,8 +49,9 @@ def accumulate(training: Training, batch: Batch, weights: torch.Tensor | None) -
     if in_one_piece:
         share = training.share(y, rows, whole) if batch.held else 0.0
         part = _part(training, X, y, rows, weights, share, last=True)
-        return Gradient(world.agree([part.loss], training.parameters), part.y_pred)
+        return Gradient(world.agree([part.loss], training.parameters), part.y_pred, world.parts)
 
+    tally = Tally(training.parameters) if looks else None
     parts: list[Gradient] = []
     start = 0
     while start < rows:
@@ -58,10 +64,25 @@ def accumulate(training: Training, batch: Batch, weights: torch.Tensor | None) -
         with world.passing(last=last), micro.weighing(net.module_, stop - start):
             part = _part(training, part_X, part_y, stop - start, part_weights, share, last=last)
         parts.append(part)
+        if tally is not None:
+            mass_of_part = float(stop - start) if training.sums else share
+            tally.note(grad_norm(training.parameters) ** 2, mass_of_part)
+            if not last:
+                tally.set_aside()
         start, size = stop, micro.size(rows)
     predicted = [part.y_pred for part in parts]
     joined = concatenate(predicted) if only_tensors(predicted) else predicted
-    return Gradient(world.agree([part.loss for part in parts], training.parameters), joined)
+    if tally is not None:
+        tally.bring_back()
+    loss = world.agree([part.loss for part in parts], training.parameters)
+    seen = world.parts if tally is None else tally.parts(sums=training.sums)
+    return Gradient(loss, joined, seen)
+
+
+def _halve(training: Training, batch: Batch, data: Any) -> bool:
+    """Tell whether a batch goes in two halves this time, only to compare their gradients."""
+    due = training.run.update % training.control.looks_at_parts == 0
+    return due and training.divisible and batch.held >= 2 and only_tensors(data)
 
 
 def _part(

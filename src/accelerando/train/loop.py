@@ -7,6 +7,7 @@ policy, the caps, the order of rows, the cut into micro-batches); here things ha
 from __future__ import annotations
 
 import inspect
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ import torch
 from skorch.utils import TeeGenerator
 
 from accelerando.batch_size import BatchSizePolicy, Measure
+from accelerando.exceptions import UnsupportedError
+from accelerando.monitor import Observation
+from accelerando.train.control import Control, Plan, fingerprint
 from accelerando.train.feed import Batch, Feed
 from accelerando.train.gradient import Gradient, accumulate, check_finite, grad_norm, not_finite
 from accelerando.train.hints import explain
@@ -24,10 +28,11 @@ from accelerando.train.interrupt import Interrupt
 from accelerando.train.loss import share_of
 from accelerando.train.measure import measure
 from accelerando.train.microbatch import MicroBatch, couples_rows
+from accelerando.train.parts import Parts
 from accelerando.train.plain import Plain
 from accelerando.train.progress import Progress
 from accelerando.train.records import Records, last_row
-from accelerando.train.run import Run
+from accelerando.train.run import Choice, Run
 from accelerando.train.world import Alone, World
 
 
@@ -45,6 +50,8 @@ class Training:
     progress: Progress
     interrupt: Interrupt
     world: World = field(default_factory=Alone)
+    control: Control = field(default_factory=Control)
+    divisible: bool = False  # a batch may be divided without another result
     weights: torch.Tensor | None = None
     fit_params: Mapping[str, Any] = field(default_factory=dict)
     every_row_counts: bool = False  # a part's mass is its rows, whatever its targets
@@ -62,6 +69,7 @@ class Training:
         self.fewest_rows = 2 if couples_rows(self.net.module_) else 1
         self.plain = Plain(self.net, self.fit_params)
         self.sums = getattr(self.net.criterion_, "reduction", "mean") == "sum"
+        self.momentum: float | None = None  # what policies want it to be
         self.needs_closure = any(_needs_closure(optimizer) for optimizer in self.optimizers)
 
     def look_at_parameters(self) -> None:
@@ -94,6 +102,7 @@ class Step(NamedTuple):
     grad_norm: float
     lr: float
     for_callbacks: dict[str, Any]
+    parts: Parts | None = None
 
 
 def train_epoch(training: Training) -> None:
@@ -101,8 +110,12 @@ def train_epoch(training: Training) -> None:
     net, run, policy = training.net, training.run, training.policy
     training.look_at_parameters()
     stream = training.feed.epoch(run.seed, run.epoch, run.cursor, training.world.part)
+    control = training.control
     while True:
+        began = time.perf_counter()
         choice = run.choose(policy, training.max_batch_size, measurement(training))
+        plan = ask(training, choice) if control.policies else None
+        choice = choice if plan is None else plan.choice
         batch = stream.take(choice.batch_size, training.fewest_rows)
         if batch is None:
             return
@@ -115,6 +128,8 @@ def train_epoch(training: Training) -> None:
                 explain(error, batch.data, net.module_)
             raise
         run.advance(batch.size, step.loss, step.grad_norm, choice.policy_state)
+        if control.active:
+            control.observe(run, observation(training, batch, step, began), plan)
         run.seconds = training.clock()
         record(training, batch, step)
         net.notify("on_batch_end", batch=batch.data, training=True, **step.for_callbacks)
@@ -135,6 +150,55 @@ class Here:
         return net.validation_step
 
 
+def ask(training: Training, choice: Choice) -> Plan:
+    """Ask the policies what the next update should be like."""
+    group = training.optimizers[0].param_groups[0]
+    plan = training.control.plan(
+        training.run,
+        choice,
+        max_batch_size=training.max_batch_size,
+        base_lr=float(group["lr"]),
+        momentum=_momentum(group),
+        ranks=training.world.part.size,
+    )
+    if plan.wish.period is not None:
+        raise UnsupportedError(
+            f"A policy decided period={plan.wish.period}, the updates between two averagings of "
+            "parameters; here ranks average their gradients in every update, and there is no "
+            "period."
+        )
+    if plan.wish.momentum is not None and math.isnan(_momentum(group)):
+        raise UnsupportedError(
+            f"A policy decided momentum={plan.wish.momentum}, and "
+            f"{type(training.optimizers[0]).__name__} has none. Take SGD or an optimizer with "
+            "betas, or decide something else."
+        )
+    training.momentum = plan.wish.momentum
+    training.world.fingerprint = fingerprint(plan.choice, plan.wish)
+    return plan
+
+
+def observation(training: Training, batch: Batch, step: Step, began: float) -> Observation:
+    """Gather what monitors see of an update."""
+    run, world = training.run, training.world
+    seconds, waited = world.timed(time.perf_counter() - began)
+    # Where the loss is a sum over rows, so is the gradient; noise is about that of single rows.
+    rows = float(batch.size) if training.sums else 1.0
+    parts = step.parts or Parts(0, 0.0)
+    return Observation(
+        run.update,
+        batch.size,
+        run.n_examples,
+        step.loss,
+        (step.grad_norm / rows) ** 2,
+        parts.number,
+        parts.square / rows,
+        seconds,
+        waited,
+        world.part.size,
+    )
+
+
 def update(training: Training, batch: Batch) -> Step:
     """Move the parameters once: gradients of the batch, then ``optimizer.step``."""
     net, run = training.net, training.run
@@ -142,7 +206,7 @@ def update(training: Training, batch: Batch) -> Step:
     if not net.module_.training:
         net._set_training(True)
     if training.own_step:
-        with _scaled(training.optimizers, run.lr_scale):
+        with _set(training.optimizers, run.lr_scale, training.momentum):
             result = net.train_step(batch.data, **training.fit_params)
         loss, norm = result["loss"].item(), grad_norm(training.parameters)
         check_finite(training, loss, norm, stepped=True)
@@ -174,13 +238,13 @@ def update(training: Training, batch: Batch) -> Step:
     if not training.needs_closure:
         gradient()
     norm = seen[0][2] if seen else float("inf")
-    if run.lr_scale == 1.0:
+    if run.lr_scale == 1.0 and training.momentum is None:
         _step_safely(training, gradient, lr, norm)
     else:
-        with _scaled(training.optimizers, run.lr_scale):
+        with _set(training.optimizers, run.lr_scale, training.momentum):
             _step_safely(training, gradient, lr, norm)
     found, loss, norm = seen[0]
-    return Step(loss, norm, lr, {"loss": found.loss, "y_pred": found.y_pred})
+    return Step(loss, norm, lr, {"loss": found.loss, "y_pred": found.y_pred}, found.parts)
 
 
 def record(training: Training, batch: Batch, step: Step) -> None:
@@ -200,6 +264,7 @@ def record(training: Training, batch: Batch, step: Step) -> None:
         run.seconds,
         training.world.part.size,
         *training.world.traffic,
+        *(training.control.row(run) if training.control.active else ()),
     )
 
 
@@ -222,17 +287,29 @@ def _weights_of(training: Training, batch: Batch) -> torch.Tensor | None:
 
 
 @contextmanager
-def _scaled(optimizers: Sequence[torch.optim.Optimizer], scale: float) -> Iterator[None]:
+def _set(
+    optimizers: Sequence[torch.optim.Optimizer], scale: float, momentum: float | None
+) -> Iterator[None]:
     """Damp the learning rates inside only, so that schedulers never see the damping."""
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    before = [group["lr"] for group in groups]
+    names = ("lr", "momentum", "betas")
+    before = [{name: group[name] for name in names if name in group} for group in groups]
     for group in groups:
         group["lr"] = group["lr"] * scale
+        if momentum is not None and "betas" in group:
+            group["betas"] = (momentum, *group["betas"][1:])
+        elif momentum is not None and "momentum" in group:
+            group["momentum"] = momentum
     try:
         yield
     finally:
-        for group, lr in zip(groups, before, strict=True):
-            group["lr"] = lr
+        for group, values in zip(groups, before, strict=True):
+            group.update(values)
+
+
+def _momentum(group: Mapping[str, Any]) -> float:
+    """Return the momentum of SGD or the first of Adam's betas; nan where there is neither."""
+    return float(group["betas"][0] if "betas" in group else group.get("momentum", math.nan))
 
 
 def _step_safely(

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from accelerando.batch_size import BatchSizePolicy, as_policy
 from accelerando.train import checks, state
 from accelerando.train.built import Built, is_factory
+from accelerando.train.control import Control
 from accelerando.train.data import MemoryBatches, in_memory, make_feed
 from accelerando.train.feed import Feed
 from accelerando.train.interrupt import Interrupt
@@ -59,6 +60,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         worker_timeout: float = 300.0,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 100,
+        monitors: Any = (),
+        policies: Any = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(module, *args, batch_size=batch_size, **kwargs)
@@ -75,6 +78,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         self.worker_timeout = worker_timeout
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
+        self.monitors = monitors
+        self.policies = policies
 
     # -- parameters ---------------------------------------------------------------------------
 
@@ -124,8 +129,10 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         """Initialize all components, module parameters by ``random_state``."""
         checks.check_settings(self)
         self.policy_ = self._policy()
+        self.control_ = Control.of(self.monitors, self.policies, self.policy_)
         self.run_ = Run.start(self.random_state)
-        self.records_ = Records()
+        self.run_.control = self.control_.start()
+        self.records_ = Records(self.control_.columns)
         self.micro_ = self._micro_batch(self.run_)
         self.resume_: state.Resume | None = None
         self.saves_ = state.Saves()
@@ -224,6 +231,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         self.micro_.whole = self.micro_batch_size is None or (
             self.micro_batch_size == "auto" and (own_step or not checks.may_split(self))
         )
+        self.control_.check(checks.setting(self, own_step=own_step))
         return Training(
             net=self,
             feed=feed,
@@ -234,6 +242,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
             records=self.records_,
             progress=Progress(self.verbose),
             interrupt=Interrupt(),
+            control=self.control_,
+            divisible=checks.divisible(self) and not own_step,
             weights=weights,
             fit_params=fit_params,
             own_step=own_step,
@@ -255,6 +265,10 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         run, policy = self.run_, self._policy()
         if policy != self.policy_:  # changed by set_params since the last call
             self.policy_, run.policy_state = policy, policy.start()
+        control = Control.of(self.monitors, self.policies, policy)
+        if control != self.control_:
+            self.control_, run.control = control, control.start()
+            self.records_.watch(control.columns)
         if run.update == 0 and not run.policy_state:
             run.policy_state = policy.start()
         other_data = feed.n_examples is not None and run.n_examples not in (None, feed.n_examples)
@@ -358,6 +372,22 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         """Return one row per model update: batch size, lr, loss, gradient norm, seconds."""
         self.check_is_fitted()
         return self.records_.updates.frame()
+
+    def signals(self) -> dict[str, float]:
+        """Return the newest row of ``updates_frame()``, while it trains as well.
+
+        With ``client=`` it is up to a second old while an epoch is being trained.
+        """
+        table = self.records_.updates
+        row = table.values[-len(table.columns) :]
+        newest = dict(zip(table.columns, row, strict=False))
+        drive = vars(self).get("drive_")
+        heard = dict(drive.newest) if drive is not None else {}
+        if heard.get("update", 0) > newest.get("update", 0):
+            told = heard.pop("signals", {})
+            numbers = {k: v for k, v in heard.items() if isinstance(v, int | float)}
+            newest = {**newest, **numbers, "epoch": heard["epoch"] + 1, **told}
+        return {name: float(value) for name, value in newest.items()}
 
     # -- saving -------------------------------------------------------------------------------
 

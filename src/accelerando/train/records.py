@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -43,8 +44,14 @@ class Table:
         """Return the rows as a matrix, to be saved."""
         return torch.tensor(self.values, dtype=torch.float64).reshape(-1, len(self.columns))
 
-    def load(self, rows: torch.Tensor) -> None:
-        """Take up saved rows."""
+    def load(self, rows: torch.Tensor, columns: Sequence[str] | None = None) -> None:
+        """Take up saved rows; what they have no column for is not a number."""
+        if columns is not None and tuple(columns) != self.columns:
+            known = torch.full((len(rows), len(self.columns)), float("nan"), dtype=rows.dtype)
+            for number, name in enumerate(self.columns):
+                if name in columns:
+                    known[:, number] = rows[:, list(columns).index(name)]
+            rows = known
         self.values = array("d", rows.flatten().tolist())
 
     def frame(self) -> pd.DataFrame:
@@ -56,9 +63,15 @@ class Table:
 class Records:
     """The two tables of a run."""
 
-    def __init__(self) -> None:
-        self.updates = Table(UPDATE_COLUMNS)
+    def __init__(self, signals: tuple[str, ...] = ()) -> None:
+        self.updates = Table((*UPDATE_COLUMNS, *signals))
         self.epochs = Table(EPOCH_COLUMNS)
+
+    def watch(self, signals: tuple[str, ...]) -> None:
+        """Record other signals from now on; those of earlier updates stay where they are known."""
+        table = Table((*UPDATE_COLUMNS, *signals))
+        table.load(self.updates.tensor(), self.updates.columns)
+        self.updates = table
 
     def history_frame(self, history: Any) -> pd.DataFrame:
         """Join the table of epochs with the losses and scores of skorch's history."""

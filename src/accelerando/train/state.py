@@ -20,6 +20,7 @@ from skorch.history import History
 
 from accelerando.batch_size._policy import FunctionPolicy
 from accelerando.exceptions import StateError
+from accelerando.train.records import UPDATE_COLUMNS
 from accelerando.train.run import Run, get_rng
 
 FORMAT = "accelerando-state"
@@ -35,6 +36,8 @@ def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:
         "estimator": type(net).__name__,
         **position(net),
         "policy": repr(net.policy_),
+        "control": net.control_.describe(),
+        "columns": list(net.records_.updates.columns),
         "history": list(net.history),
         "classes": np.asarray(net.classes_inferred_).tolist()
         if hasattr(net, "classes_inferred_")
@@ -83,7 +86,14 @@ def load(net: Any, path: str | os.PathLike[str]) -> None:
             stacklevel=3,
         )
         net.run_.policy_state = net.policy_.start()
-    net.records_.updates.load(content["updates"])
+    if plain.get("control", []) != net.control_.describe():
+        warnings.warn(
+            f"{path} was saved with other monitors or policies; those of the estimator start "
+            "without a memory.",
+            stacklevel=3,
+        )
+        net.run_.control = net.control_.start()
+    net.records_.updates.load(content["updates"], plain.get("columns", UPDATE_COLUMNS))
     net.records_.epochs.load(content["epochs"])
     net.history_ = _history(plain["history"])
     if plain["classes"] is not None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from accelerando.train.feed import WHOLE, Part
+from accelerando.train.parts import Parts
 
 
 class Traffic(NamedTuple):
@@ -28,6 +29,11 @@ class World(Protocol):
 
     part: Part
     traffic: Traffic
+    parts: Parts | None
+    fingerprint: float
+
+    def timed(self, seconds: float) -> tuple[float, float]:
+        """Take in what an update took; return what one takes and waits, the mean of the ranks."""
 
     def forward(self, net: Any, X: Any, fit_params: Any, *, plain: bool) -> Any:
         """Call the module, through ``infer`` unless that would only pass `X` on."""
@@ -60,7 +66,12 @@ class Alone:
 
     part = WHOLE
     traffic = Traffic()
+    parts: Parts | None = None
+    fingerprint = 0.0
     _nothing = nullcontext()
+
+    def timed(self, seconds: float) -> tuple[float, float]:
+        return seconds, 0.0
 
     def forward(self, net: Any, X: Any, fit_params: Any, *, plain: bool) -> Any:
         return net.module_(X) if plain else net.infer(X, **fit_params)

@@ -23,7 +23,7 @@ from accelerando.train.cluster.own import Own
 from accelerando.train.cluster.place import place, plan_feed, plan_valid
 from accelerando.train.cluster.post import posted
 from accelerando.train.cluster.rank import Order
-from accelerando.train.cluster.roster import Knee, first_batch, planned, ranks_for
+from accelerando.train.cluster.roster import Bound, Knee, first_batch, planned, ranks_for, tightest
 from accelerando.train.cluster.scaling import Scaling
 from accelerando.train.cluster.validate import validation_step
 from accelerando.train.loop import Training
@@ -87,7 +87,10 @@ class Drive:
         self.knee = Knee()
         self.members: list[Host] = []
         self.batch_size = first_batch(training.policy, training.run, training.max_batch_size)
+        wish = training.run.control.get("wish", {})
+        self.allowed: int | None = wish.get("workers")  # what policies have decided
         self.heard: dict[str, Any] | None = None
+        self.newest: dict[str, Any] = {}
         self._heard_update = 0
         self.update_seconds = 0.0
         self.ahead = 0
@@ -168,11 +171,20 @@ class Drive:
         return ranks_for(batch_size, net.examples_per_worker, net.min_workers, most)
 
     def _wanted(self) -> int:
-        """Return how many ranks the batch wants, or fewer if more were found not to pay."""
-        wanted = self._ranks_for(self.batch_size)
-        if self.net.max_workers != "auto":
-            return wanted
-        return max(int(self.net.min_workers), self.knee.advise(len(self.members), wanted))
+        """Return how many ranks should train."""
+        return self._bound().ranks
+
+    def _bound(self) -> Bound:
+        """Return the tightest of what the batch is worth, what pays, and what policies allow."""
+        net, worth = self.net, self._ranks_for(self.batch_size)
+        rows = net.examples_per_worker
+        bounds = [Bound(worth, f"batch {self.batch_size}, {rows} rows per rank")]
+        if net.max_workers == "auto":
+            pay = self.knee.advise(len(self.members), worth)
+            bounds.append(Bound(pay, f"more than {pay} are not known to pay"))
+        if self.allowed is not None:
+            bounds.append(Bound(self.allowed, f"a policy allows {self.allowed}"))
+        return tightest(bounds, int(net.min_workers))
 
     def _look_ahead(self) -> None:
         """Warm up now the ranks that a schedule wants in the next epoch."""
@@ -183,6 +195,8 @@ class Drive:
             ahead = planned(training.policy, run, training.max_batch_size, run.epoch + 1)
         if self.net.max_workers != "auto":
             self.ahead = self._ranks_for(max(self.batch_size, ahead))
+            if self.allowed is not None:
+                self.ahead = min(self.ahead, max(self.allowed, int(self.net.min_workers)))
         if run.update and planned(training.policy, run, training.max_batch_size, run.epoch):
             self.batch_size = planned(training.policy, run, training.max_batch_size, run.epoch)
         self.crew.recruit(max(self.ahead, self._wanted()))
@@ -241,7 +255,8 @@ class Drive:
                 self.crew.tell(
                     "segment",
                     f"Update {max((h.update or 0) for h in members)}: training goes on with "
-                    f"{count} rank{'s' * (count != 1)} (before: {crew_before}).",
+                    f"{count} rank{'s' * (count != 1)} (before: {crew_before}; "
+                    f"{self._why(count)}).",
                 )
         self.members = members
         self.segment += 1
@@ -266,6 +281,13 @@ class Drive:
                 seconds=self.training.clock(),
                 **chunks[host.place],
             )
+
+    def _why(self, count: int) -> str:
+        """Say why there are so many ranks."""
+        bound = self._bound()
+        if count < bound.ranks:
+            return f"{bound.ranks} are wanted: {bound.why}"
+        return bound.why
 
     def _watch(self) -> None:
         """Wait until every member's segment has ended, one way or the other."""
@@ -328,6 +350,8 @@ class Drive:
         elif kind == "batch":
             self.batch_size = note["rows"]
             self.crew.recruit(max(self._wanted(), self.ahead))
+        elif kind == "workers":
+            self._allow(note["most"], note["update"])
         elif kind == "speed":
             self._learn_speed(note["ranks"], note["rows"], note["seconds"])
         elif kind == "outcome" and note.get("unused") is not None:
@@ -337,6 +361,19 @@ class Drive:
             self.net._write_checkpoint()
         elif kind in ("state", "validated"):
             self.blobs[note["name"]] = note.get("fit", True)
+
+    def _allow(self, most: int | None, update: int) -> None:
+        """Take in how many ranks policies allow."""
+        if most == self.allowed:
+            return
+        self.allowed = most
+        bound = self._bound()
+        self.crew.tell(
+            "workers",
+            f"Update {update}: a policy allows {most} rank{'s' * (most != 1)}; {bound.ranks} "
+            f"should train ({bound.why}).",
+        )
+        self.crew.recruit(max(bound.ranks, self.ahead))
 
     def _learn_speed(self, ranks: int, batch_size: int, seconds: float) -> None:
         """For ``max_workers="auto"``: compare with fewer ranks, and say what came out."""
@@ -356,7 +393,7 @@ class Drive:
 
     def hear(self, event: tuple[float, dict[str, Any]]) -> None:
         """Keep the newest progress event; called from Dask's own thread."""
-        self.heard = event[1]
+        self.heard = self.newest = event[1]
         self._heard_update = event[1]["update"]
 
     @property

@@ -8,6 +8,7 @@ numbers that parameter's gradient. No update needs a second message.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,22 +20,31 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from accelerando.exceptions import ClusterError
 from accelerando.train.cluster.norm import Statistics, synchronized
+from accelerando.train.cluster.squares import LocalSquares
 from accelerando.train.feed import Part
+from accelerando.train.gradient import grad_norm
+from accelerando.train.parts import Parts
 from accelerando.train.world import Traffic
+
+# The tail's numbers: the loss, the share of the batch's mass, the wish to pause. With monitors or
+# policies there are more: whether this rank has rows, the squared norm of its gradient, the seconds
+# of the update before and those it waited, and a fingerprint of what its policies decided.
+_FEW, _ALL, _SQUARE = 3, 8, 4
 
 
 class Carrier(nn.Module):
     """The module, the criterion (it may have parameters, too) and the tail."""
 
-    def __init__(self, module: nn.Module, criterion: Any) -> None:
+    def __init__(self, module: nn.Module, criterion: Any, numbers: int) -> None:
         super().__init__()
         self.module = module
         self.criterion = criterion if isinstance(criterion, nn.Module) else None
         kinds = {p.dtype for p in self.parameters() if p.requires_grad}
         dtype = torch.float64 if kinds == {torch.float64} else torch.float32
         device = next((p.device for p in self.parameters()), torch.device("cpu"))
-        self.tail = nn.Parameter(torch.zeros(3, dtype=dtype, device=device))
+        self.tail = nn.Parameter(torch.zeros(numbers, dtype=dtype, device=device))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
@@ -60,21 +70,31 @@ class Group:
         self.pause = False  # what this rank says
         self.paused = False  # what all ranks have agreed on
         self.traffic = Traffic()
-        self.carrier = Carrier(net.module_, net.criterion_)
+        self.parts: Parts | None = None
+        self.fingerprint = 0.0
+        self._clock = self._clocks = (-1.0, -1.0)  # own seconds and waiting; those of all ranks
+        control = net.control_
+        self._talks = control.active
+        self.carrier = Carrier(net.module_, net.criterion_, _ALL if self._talks else _FEW)
+        self._sums = getattr(net.criterion_, "reduction", "mean") == "sum"
+        self._held = 0
+        # Alone there is nobody to compare with; the loop looks at micro-batches instead.
+        looks = control.looks_at_parts and self.part.size > 1
+        tail = self.carrier.tail
+        self.squares = LocalSquares(processes, tail, _SQUARE) if looks else None
         self._statistics = Statistics(processes)
         self._undo_norm = synchronized(net.module_, self._statistics)
+        # DDP takes the mean over the ranks where the sum is wanted.
+        self._factor = torch.tensor(float(self.part.size), device=tail.device)
         self.wrapped: Any = None
         if not unused:
             self.wrap()
         size = sum(p.nbytes for p in self.carrier.parameters() if p.requires_grad)
         self._bytes = 2 * (self.part.size - 1) * size  # a ring, all ranks together
-        # The tail's numbers: the loss, the share of the batch's mass, the wish to pause.
         self._numbers = torch.zeros_like(self.carrier.tail.data)
-        self._rest: tuple[float, bool] = (0.0, False)
+        self._rest: tuple[float, ...] = (0.0, 0.0)
         self._share = 0.0
         self._loss: torch.Tensor | None = None
-        # DDP takes the mean over the ranks where the sum is wanted.
-        self._factor = torch.tensor(float(self.part.size), device=self.carrier.tail.device)
         self._ready = 0.0
         self._watch = self._watch_last_gradient()
 
@@ -89,6 +109,9 @@ class Group:
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
         )
+        if self.squares is not None:
+            self.wrapped.register_comm_hook(None, self.squares.meet)
+            self._factor = torch.ones_like(self._factor)  # with a hook it leaves the sum
 
     def _watch_last_gradient(self) -> Any:
         """Note when this rank's own gradients are complete; what follows is waiting for others."""
@@ -106,6 +129,8 @@ class Group:
         if self.wrapped is not None:
             # DDP's hooks keep it in reference cycles that only the garbage collector would find.
             self.wrapped.reducer = self.wrapped.logger = self.wrapped.process_group = None
+        if self.squares is not None:
+            self.squares.processes = None
         self.wrapped = self.processes = self._statistics.processes = None
 
     # -- one update -----------------------------------------------------------------------------
@@ -117,6 +142,21 @@ class Group:
         if self.carrier.tail.is_cuda:
             torch.cuda.manual_seed(mixed % 2**63)
         self._statistics.counts = held > 0
+        self._held = held
+
+    def begin_segment(self) -> None:
+        """Forget what belongs to the time before a pause."""
+        self.pause = self.paused = False
+        self._clock = self._clocks = (-1.0, -1.0)
+
+    def timed(self, seconds: float) -> tuple[float, float]:
+        self._clock = (seconds, self.traffic.seconds)
+        size, (all_seconds, all_waited) = self.part.size, self._clocks
+        if size == 1:
+            return seconds, 0.0
+        if all_seconds < 0.0:
+            return math.nan, math.nan
+        return all_seconds / size, all_waited / size
 
     def forward(self, net: Any, X: Any, fit_params: Any, *, plain: bool) -> Any:
         module = self.wrapped or self.carrier
@@ -135,9 +175,10 @@ class Group:
             tail, numbers = self.carrier.tail, self._numbers
             tail.grad = None
             numbers[0] = self._loss
-            if self._rest != (self._share, self.pause):
-                self._rest = (self._share, self.pause)
-                numbers[1:] = torch.tensor([self._share, float(self.pause)])
+            rest = (self._share, float(self.pause), *(self._more() if self._talks else ()))
+            if self._rest != rest:
+                self._rest = rest
+                numbers[1:] = torch.tensor(rest)
             loss = loss + tail.dot(numbers)
             self._share, self._loss = 0.0, None
         if self._factor.dtype != loss.dtype:
@@ -149,9 +190,21 @@ class Group:
             self._meet()
         self.traffic = Traffic(self._bytes, time.perf_counter() - self._ready)
 
+    def _more(self) -> tuple[float, ...]:
+        """Return the numbers for monitors and policies."""
+        mass = float(self._held) if self._sums else self._share
+        if self.squares is not None:
+            self.squares.scale = 1.0 / mass if mass > 0.0 else 0.0
+        return (float(mass > 0.0), 0.0, *self._clock, self.fingerprint)
+
     def _meet(self) -> None:
         """Take the mean of the gradients that exist on any rank, as DDP does for those on all."""
         learnable = [p for p in self.carrier.parameters() if p.requires_grad]
+        if self.squares is not None:
+            tail, size = self.carrier.tail, self.part.size
+            square = grad_norm([p for p in learnable if p is not tail]) ** 2 / size**2
+            assert tail.grad is not None
+            tail.grad[_SQUARE] = square * self.squares.scale * size
         present = torch.tensor([float(p.grad is not None) for p in learnable])
         self.processes.allreduce([present]).wait()
         for parameter, ranks in zip(learnable, present.tolist(), strict=True):
@@ -169,7 +222,10 @@ class Group:
     def agree(self, losses: list[torch.Tensor], parameters: Sequence[torch.Tensor]) -> torch.Tensor:
         agreed = self.carrier.tail.grad
         assert agreed is not None
-        total, share, pause = agreed.tolist()
+        numbers = agreed.tolist()
+        total, share, pause = numbers[:_FEW]
+        if self._talks:
+            self._hear(numbers, share)
         self.paused = self.paused or pause > 0
         if share > 0 and abs(share - 1.0) > 1e-6:
             for parameter in parameters:
@@ -177,6 +233,21 @@ class Group:
                     parameter.grad /= share
             total /= share
         return torch.tensor(total)
+
+    def _hear(self, numbers: list[float], share: float) -> None:
+        """Take in what all ranks have said beside the loss."""
+        _, _, _, number, square, seconds, waited, fingerprint = numbers
+        self._clocks = (seconds, waited)
+        if abs(fingerprint - self.part.size * self.fingerprint) > 0.5:
+            raise ClusterError(
+                "Policies have decided differently on different ranks. They must depend on their "
+                "signals and their memory only: no clock, no random numbers, no files, no global "
+                "variables."
+            )
+        if self.squares is not None:
+            square = self.squares.collect(square)
+            mass = 1.0 if self._sums else share
+            self.parts = Parts(round(number), square / mass if mass > 0.0 else 0.0)
 
     # -- sums -----------------------------------------------------------------------------------
 

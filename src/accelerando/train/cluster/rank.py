@@ -18,6 +18,7 @@ from skorch.history import History
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from accelerando.batch_size import BatchSizePolicy
+from accelerando.train.checks import divisible
 from accelerando.train.cluster.board import Address, Board
 from accelerando.train.cluster.chunks import ShardFeed, withdraw
 from accelerando.train.cluster.group import Group, form, is_loss_of_contact
@@ -358,7 +359,7 @@ class Rank:
         _set_groups(net, groups)
         net.history_ = History()
         net.history_.new_epoch()
-        self.group.pause = self.group.paused = False
+        self.group.begin_segment()
         training = Training(
             net=net,
             feed=self.feed,
@@ -370,6 +371,8 @@ class Rank:
             progress=reins,  # type: ignore[arg-type]
             interrupt=reins,  # type: ignore[arg-type]
             world=self.group,
+            control=net.control_,
+            divisible=divisible(net),
             weights=order.weights,
             fit_params=order.fit_params,
             every_row_counts=self.every_row_counts,

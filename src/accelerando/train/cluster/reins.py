@@ -39,6 +39,7 @@ class Reins:
         self.watching = watching
         self.unused = unused
         self.batch_size = 0
+        self.workers: int | None = None
         if rank.pace_of != rank.generation:
             rank.pace_of, rank.pace = rank.generation, []
         self._last = time.perf_counter()
@@ -59,6 +60,11 @@ class Reins:
             self.batch_size = run.batch_size
             if self.watching:
                 self.rank.say("batch", rows=run.batch_size)
+        workers = run.control["wish"]["workers"] if run.control else None
+        if workers != self.workers:
+            self.workers = workers
+            if self.watching:
+                self.rank.say("workers", most=workers, update=run.update)
         if len(self.rank.pace) < _USUAL:
             self.rank.pace.append(now - self._last)
             if len(self.rank.pace) == _USUAL:
@@ -119,6 +125,7 @@ class Reins:
             "examples_per_second": (run.examples - self._examples) / seconds,
             "bytes_per_second": self._bytes / seconds,
             "waiting": min(1.0, self._waited / seconds),
+            "signals": run.control.get("signals", {}),
         }
         self._examples, self._bytes, self._waited = run.examples, 0, 0.0
         if self.rank.worker is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from accelerando.batch_size import BatchSizePolicy
 from accelerando.train.run import Run
@@ -24,9 +25,31 @@ def ranks_for(batch_size: int, examples_per_worker: int, fewest: int, most: int)
     return max(1, min(most, max(fewest, math.ceil(batch_size / examples_per_worker))))
 
 
+class Bound(NamedTuple):
+    """A number of ranks, and why not more."""
+
+    ranks: int
+    why: str
+
+
+def tightest(bounds: list[Bound], fewest: int) -> Bound:
+    """Return the bound that decides how many ranks train.
+
+    Examples
+    --------
+    >>> tightest([Bound(5, "a batch of 640"), Bound(2, "a policy allows 2")], fewest=1)
+    Bound(ranks=2, why='a policy allows 2')
+    >>> tightest([Bound(1, "a batch of 64")], fewest=3)
+    Bound(ranks=3, why='min_workers=3')
+    """
+    tight = min(bounds, key=lambda bound: bound.ranks)
+    return tight if tight.ranks >= fewest else Bound(fewest, f"min_workers={fewest}")
+
+
 def planned(policy: BatchSizePolicy, run: Run, max_batch_size: int | None, epoch: int) -> int:
     """Return the batch size a schedule plans for a coming epoch; 0 for policies that look first."""
-    if not policy.scheduled:
+    decided = run.control and run.control["wish"]["batch_size"] is not None
+    if not policy.scheduled or decided:
         return 0
     ahead = Run(**{**run.to_json(), "epoch": epoch})
     return ahead.choose(policy, max_batch_size).batch_size
