@@ -14,7 +14,14 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PUBLIC = [
     (module, name)
-    for module in ("accelerando", "accelerando.batch_size", "accelerando.cost", "accelerando.plot")
+    for module in (
+        "accelerando",
+        "accelerando.batch_size",
+        "accelerando.cost",
+        "accelerando.monitor",
+        "accelerando.plot",
+        "accelerando.policies",
+    )
     for name in importlib.import_module(module).__all__
 ] + [
     ("accelerando.exceptions", name)

@@ -195,3 +195,19 @@ def test_without_matplotlib_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'accelerando\[plot\]'"):
         plot.training(frame())
+
+
+def test_signals_draws_a_panel_for_each_signal(line):
+    from accelerando.monitor import GradientVariance, LossTrend
+    from tests.nets import regressor
+
+    net = regressor(monitors=[LossTrend(), GradientVariance()]).fit(*line)
+    figure = plot.signals(net, title="A run")
+    names = [panel.get_ylabel() for panel in figure.axes]
+    assert names[:4] == ["loss", "batch size", "lr", "ranks"]
+    assert names[4:] == ["loss average", "loss trend", "gradient variance", "gradient square"]
+    assert len(plot.signals(net.updates_frame(), ["loss"]).axes) == 1
+    with pytest.raises(ValueError, match="names must list columns"):
+        plot.signals(net, ["nothing"])
+    with pytest.raises(TypeError, match="a fitted estimator or its updates_frame"):
+        plot.signals(3)

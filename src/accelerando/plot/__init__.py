@@ -4,7 +4,8 @@ matplotlib is needed for them and comes with ``pip install 'accelerando[plot]'``
 chooses a backend or opens a window: every function returns a figure to be shown or saved.
 """
 
+from accelerando.plot._signals import signals as signals
 from accelerando.plot._training import training as training
 from accelerando.search._plot import search as search
 
-__all__ = ["search", "training"]
+__all__ = ["search", "signals", "training"]

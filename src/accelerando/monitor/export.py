@@ -1,0 +1,143 @@
+"""Signals for other eyes while training runs: Prometheus and TensorBoard."""
+
+from __future__ import annotations
+
+import math
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from skorch.callbacks import Callback
+
+
+def metrics_text(signals: dict[str, float]) -> str:
+    """Return signals in Prometheus' text format; what is not known is left out.
+
+    Examples
+    --------
+    >>> from accelerando.monitor.export import metrics_text
+    >>> print(metrics_text({"loss": 0.5, "noise_scale": float("nan")}), end="")
+    # TYPE accelerando_loss gauge
+    accelerando_loss 0.5
+    """
+    lines = []
+    for name, value in signals.items():
+        if math.isfinite(value):
+            lines += [f"# TYPE accelerando_{name} gauge", f"accelerando_{name} {float(value)!r}"]
+    return "\n".join(lines) + "\n"
+
+
+class MetricsServer:
+    """Show the newest signals of an estimator at ``/metrics``, for Prometheus to collect.
+
+    It answers while the block lasts, on this machine only unless told otherwise: whoever reaches
+    the port may read the numbers.
+
+    Parameters
+    ----------
+    net : estimator
+        Whose ``signals()`` to show, while it trains and afterwards.
+    port : int
+        Where to listen; 0 takes a free port, which is then in ``url``.
+    host : str
+        The address to listen on.
+
+    Examples
+    --------
+    >>> from urllib.request import urlopen
+    >>> from accelerando.monitor.export import MetricsServer
+    >>> class Net:
+    ...     def signals(self):
+    ...         return {"loss": 0.25}
+    >>> with MetricsServer(Net()) as server:
+    ...     text = urlopen(server.url).read().decode()
+    >>> text.splitlines()[1]
+    'accelerando_loss 0.25'
+    """
+
+    def __init__(self, net: Any, port: int = 0, host: str = "127.0.0.1") -> None:
+        self.net, self.host, self.port = net, host, port
+
+    def __enter__(self) -> Self:
+        net = self.net
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path.split("?")[0] != "/metrics":
+                    self.send_error(404, "The numbers are at /metrics")
+                    return
+                body = metrics_text(net.signals()).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: Any) -> None:
+                """Keep quiet: a line per collection would bury what training prints."""
+
+        self._server = ThreadingHTTPServer((self.host, self.port), Handler)
+        self.port = self._server.server_address[1]
+        self.url = f"http://{self.host}:{self.port}/metrics"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class TensorBoardSignals(Callback):  # type: ignore[misc]
+    """A skorch callback that writes every update's signals to TensorBoard, epoch by epoch.
+
+    It works in this process and with ``client=``.
+
+    Parameters
+    ----------
+    writer : torch.utils.tensorboard.SummaryWriter, or anything with its ``add_scalar``
+        Where to write; the user closes it.
+    columns : list of str or None
+        Which columns of ``updates_frame()``; all but the counters if None.
+
+    Examples
+    --------
+    >>> from accelerando.monitor.export import TensorBoardSignals
+    >>> class Writer:
+    ...     def add_scalar(self, name, value, step):
+    ...         print(name, value, step)
+    >>> callback = TensorBoardSignals(Writer(), columns=["loss"])
+    >>> callback.columns
+    ['loss']
+    """
+
+    def __init__(self, writer: Any, columns: list[str] | None = None) -> None:
+        self.writer = writer
+        self.columns = columns
+
+    def initialize(self) -> Self:
+        """Begin with the first update."""
+        self.written_ = 0
+        return self
+
+    def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+        """Write the updates since the last epoch."""
+        frame = net.updates_frame()
+        counters = ("update", "epoch", "examples")
+        columns = self.columns or [name for name in frame.columns if name not in counters]
+        rows = frame[frame["update"] > self.written_]
+        for row in rows.to_dict("records"):
+            for name in columns:
+                if math.isfinite(row[name]):
+                    self.writer.add_scalar(name, row[name], row["update"])
+        if len(rows):
+            self.written_ = int(rows["update"].iloc[-1])
+        if hasattr(self.writer, "flush"):
+            self.writer.flush()
