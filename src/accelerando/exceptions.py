@@ -5,6 +5,7 @@
     AccelerandoError
     ├── ClusterError      the cluster has no workers left, or they cannot reach each other
     ├── NotFiniteError    a loss, a gradient or a parameter stopped being a number
+    ├── PayloadError      a compressed gradient that is cut, damaged or of another kind
     ├── StateError        a saved state that cannot be read or does not fit
     ├── UnknownSignalError  a policy asked for a signal that no monitor yields
     └── UnsupportedError  a combination of settings or data that cannot work
@@ -23,6 +24,10 @@ class ClusterError(AccelerandoError, RuntimeError):
 
 class NotFiniteError(AccelerandoError, ArithmeticError):
     """Training stopped because a loss, a gradient or a parameter is not finite."""
+
+
+class PayloadError(AccelerandoError, ValueError):
+    """A compressed payload is cut, damaged, of another kind, or does not fit the shape."""
 
 
 class StateError(AccelerandoError, ValueError):
