@@ -12,6 +12,7 @@ from sklearn.base import clone
 from torch import nn
 
 from accelerando.batch_size import GeoDamp, RadaDamp
+from accelerando.compress import TernGrad
 from accelerando.exceptions import UnknownSignalError, UnsupportedError
 from accelerando.monitor import (
     CommunicationTime,
@@ -252,6 +253,11 @@ def test_an_unknown_signal_is_an_error_with_the_known_ones(line):
         ({"monitors": [LossTrend]}, TypeError, r"Pass an instance: LossTrend\(\)"),
         ({"monitors": [LossTrend(), LossTrend(5)]}, ValueError, "Two of the monitors"),
         ({"monitors": [ParameterSpread()]}, UnsupportedError, "always have the same parameters"),
+        (
+            {"monitors": [GradientNoiseScale()], "compression": TernGrad()},
+            UnsupportedError,
+            "without compression",
+        ),
         ({"policies": [lambda signals: Decision(period=4)]}, UnsupportedError, "period=4"),
         (
             {

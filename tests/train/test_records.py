@@ -38,7 +38,7 @@ def test_updates_frame_has_one_row_per_update(line):
     frame = net.updates_frame()
     assert list(frame.columns) == [
         "update", "epoch", "examples", "batch_size", "lr", "loss", "grad_norm", "seconds",
-        "ranks", "bytes", "wait_seconds",
+        "ranks", "bytes", "wait_seconds", "encode_seconds", "decode_seconds",
     ]  # fmt: skip
     assert frame["update"].tolist() == [1, 2, 3, 4, 5, 6]
     assert frame["epoch"].tolist() == [1, 1, 1, 2, 2, 2]

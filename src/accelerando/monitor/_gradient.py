@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from accelerando.monitor._monitor import (
-    PARTS_NEEDED,
     UNKNOWN,
     Monitor,
     Observation,
@@ -15,6 +14,7 @@ from accelerando.monitor._monitor import (
     blend,
     check_memory,
     moments,
+    no_parts,
 )
 
 
@@ -55,7 +55,7 @@ class GradientVariance(Monitor):
         check_memory(self, self.memory)
 
     def undefined(self, setting: Setting) -> str | None:
-        return None if setting.several_ranks or setting.divisible else PARTS_NEEDED
+        return no_parts(setting)
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         found = moments(seen)
@@ -110,7 +110,7 @@ class GradientDiversity(Monitor):
         check_memory(self, self.memory)
 
     def undefined(self, setting: Setting) -> str | None:
-        return None if setting.several_ranks or setting.divisible else PARTS_NEEDED
+        return no_parts(setting)
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         found = moments(seen)

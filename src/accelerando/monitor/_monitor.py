@@ -73,11 +73,14 @@ class Setting(NamedTuple):
         Whether a batch may be divided into micro-batches without another result.
     averages_parameters : bool
         Whether ranks have parameters of their own that are averaged now and then.
+    compressed : bool
+        Whether gradients are compressed, so that nobody has the true one of the whole batch.
     """
 
     several_ranks: bool
     divisible: bool
     averages_parameters: bool = False
+    compressed: bool = False
 
 
 class Monitor(ABC):
@@ -122,6 +125,19 @@ PARTS_NEEDED = (
     "micro_batch_size=None, or a train_step of your own). Train on two or more ranks (client=, "
     "min_workers=2), use GroupNorm, or set micro_batch_size"
 )
+
+
+PARTS_COMPRESSED = (
+    "compares the gradients of parts of a batch with that of the whole batch, which nobody has "
+    "when gradients are compressed. Leave it out, or train without compression"
+)
+
+
+def no_parts(setting: Setting) -> str | None:
+    """Return why the gradients of parts of a batch cannot be compared, or None if they can."""
+    if setting.compressed:
+        return PARTS_COMPRESSED
+    return None if setting.several_ranks or setting.divisible else PARTS_NEEDED
 
 
 class Moments(NamedTuple):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from accelerando.monitor._monitor import (
-    PARTS_NEEDED,
     UNKNOWN,
     Monitor,
     Observation,
@@ -15,6 +14,7 @@ from accelerando.monitor._monitor import (
     State,
     blend,
     moments,
+    no_parts,
 )
 
 _FEWEST = 8  # observations before their scatter says anything
@@ -99,7 +99,7 @@ class GradientNoiseScale(Monitor):
             )
 
     def undefined(self, setting: Setting) -> str | None:
-        return None if setting.several_ranks or setting.divisible else PARTS_NEEDED
+        return no_parts(setting)
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         found = moments(seen)

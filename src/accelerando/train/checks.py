@@ -8,6 +8,7 @@ from typing import Any
 import skorch
 from torch.utils.data import DataLoader, IterableDataset
 
+from accelerando.compress import Compressor, PowerSGD
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import Setting
 from accelerando.train.feed import Feed
@@ -30,6 +31,7 @@ def check_settings(net: Any) -> None:
             f'channels_last must be True, False or "auto". Got {net.channels_last!r} instead.'
         )
     _check_cluster(net)
+    net.compressor()  # says what is wrong with `compression`
     loader = net.iterator_train
     if not (isinstance(loader, type) and issubclass(loader, DataLoader)):
         raise UnsupportedError(
@@ -74,6 +76,16 @@ def _check_cluster(net: Any) -> None:
         )
 
 
+def check_alone(compressor: Compressor) -> None:
+    """Refuse a compressor that a single process cannot apply to its own gradient."""
+    if isinstance(compressor, PowerSGD):
+        raise UnsupportedError(
+            f"compression={compressor!r} is a way to add gradients up over ranks, and without a "
+            "client there is only this process. Pass a client, or a codec such as Atomo or QSGD, "
+            "which this process applies to its own gradient."
+        )
+
+
 def check_classes(y: Any) -> None:
     """Refuse classes that are names: no loss of PyTorch takes them."""
     kind = getattr(getattr(y, "dtype", None), "kind", "")
@@ -101,6 +113,11 @@ def check_overrides(net: Any, *, weighted: bool) -> bool:
             f"{kind.__name__} has its own train_step, which moves the parameters by itself: ranks "
             "on a cluster could not agree. Override get_loss or infer instead, or train in this "
             "process (client=None)."
+        )
+    if own and net.compression is not None:
+        raise UnsupportedError(
+            f"{kind.__name__} has its own train_step, which moves the parameters by itself: "
+            "compression could not reach the gradient. Override get_loss or infer instead."
         )
     if own and weighted:
         raise UnsupportedError(
@@ -162,7 +179,11 @@ def divisible(net: Any) -> bool:
 def setting(net: Any, *, own_step: bool) -> Setting:
     """Return what monitors want to know before training."""
     several = net.client is not None and net.max_workers != 1
-    return Setting(several_ranks=several, divisible=divisible(net) and not own_step)
+    return Setting(
+        several_ranks=several,
+        divisible=divisible(net) and not own_step,
+        compressed=net.compressor() is not None,
+    )
 
 
 def may_split(net: Any) -> bool:

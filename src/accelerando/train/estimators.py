@@ -58,6 +58,9 @@ class NeuralNet(AdaptiveNet):
     data : "replicate" or "shard", default="replicate"
         Whether every worker gets all rows, or ranks train on the chunks of Dask arrays that are on
         their workers.
+    compression : compressor of :mod:`accelerando.compress` or None, default=None
+        How gradients are written on their way between ranks; a class with ``compression__x``
+        parameters, or an instance. One process steps with what would be decoded.
     rank_timeout : float, default=10.0
         Seconds, beyond the time of twenty usual updates, after which a silent rank counts as lost.
     worker_timeout : float, default=300.0

@@ -18,10 +18,12 @@ from skorch.dataset import get_len
 from torch.utils.data import DataLoader
 
 from accelerando.batch_size import BatchSizePolicy, as_policy
+from accelerando.compress import Compressor, as_compressor
 from accelerando.train import checks, state
 from accelerando.train.built import Built, is_factory
 from accelerando.train.control import Control
 from accelerando.train.data import MemoryBatches, in_memory, make_feed
+from accelerando.train.exchange import AloneCompressed
 from accelerando.train.feed import Feed
 from accelerando.train.interrupt import Interrupt
 from accelerando.train.layout import settle_layout
@@ -33,14 +35,16 @@ from accelerando.train.records import Records, last_row
 from accelerando.train.routing import split_params
 from accelerando.train.run import RNG_LOCK, Run
 from accelerando.train.weights import training_weights
+from accelerando.train.world import Alone, World
 
 EVALUATION_ROWS = 512
+OWN_PREFIXES = ("batch_size", "compression")
 
 
 class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
     """Batch sizes that adapt, data by the batch, exact resume; the rest is skorch's."""
 
-    prefixes_: ClassVar[list[str]] = [*skorch.NeuralNet.prefixes_, "batch_size"]
+    prefixes_: ClassVar[list[str]] = [*skorch.NeuralNet.prefixes_, *OWN_PREFIXES]
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         min_workers: int = 1,
         max_workers: int | str | None = None,
         data: str = "replicate",
+        compression: Any = None,
         rank_timeout: float = 10.0,
         worker_timeout: float = 300.0,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -74,6 +79,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         self.min_workers = min_workers
         self.max_workers = max_workers
         self.data = data
+        self.compression = compression
         self.rank_timeout = rank_timeout
         self.worker_timeout = worker_timeout
         self.checkpoint = checkpoint
@@ -84,16 +90,17 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
     # -- parameters ---------------------------------------------------------------------------
 
     def set_params(self, **kwargs: Any) -> Self:
-        """Set parameters, the policy's ``batch_size__x`` among them."""
-        ours = {key: value for key, value in kwargs.items() if key.split("__")[0] == "batch_size"}
-        if "batch_size" in ours and ours["batch_size"] is not self.batch_size:
-            # Another policy does not inherit the settings of the one before.
-            for key in [key for key in vars(self) if key.startswith("batch_size__")]:
-                del self.__dict__[key]
-                self._params_to_validate.discard(key)
+        """Set parameters, ``batch_size__x`` and ``compression__x`` among them."""
+        ours = {key: value for key, value in kwargs.items() if key.split("__")[0] in OWN_PREFIXES}
+        for piece in OWN_PREFIXES:
+            if piece in ours and ours[piece] is not getattr(self, piece):
+                # Another policy or codec does not inherit the settings of the one before.
+                for key in [key for key in vars(self) if key.startswith(piece + "__")]:
+                    del self.__dict__[key]
+                    self._params_to_validate.discard(key)
         for key, value in ours.items():
             setattr(self, key, value)
-            if key != "batch_size":
+            if key not in OWN_PREFIXES:
                 self._params_to_validate.add(key)
         super().set_params(**{key: value for key, value in kwargs.items() if key not in ours})
         return self
@@ -122,6 +129,10 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         if size is not None:  # skorch's own way to give training and validation different sizes
             return as_policy(size)
         return as_policy(self.batch_size, self.get_params_for("batch_size"))
+
+    def compressor(self) -> Compressor | None:
+        """Return what ``compression`` and ``compression__x`` describe."""
+        return as_compressor(self.compression, self.get_params_for("compression"))
 
     # -- initialization -----------------------------------------------------------------------
 
@@ -244,12 +255,21 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
             interrupt=Interrupt(),
             control=self.control_,
             divisible=checks.divisible(self) and not own_step,
+            world=self._world(),
             weights=weights,
             fit_params=fit_params,
             own_step=own_step,
             after_updates=self._write_checkpoint if self.client is None else None,
             every=self.checkpoint_every if self.checkpoint is not None else None,
         )
+
+    def _world(self) -> World:
+        """Return the world of training in this process; ranks of a cluster make their own."""
+        compressor = self.compressor()
+        if compressor is None or self.client is not None:
+            return Alone()
+        checks.check_alone(compressor)
+        return AloneCompressed(self, compressor)
 
     def _feed(self, dataset: Any) -> Feed:
         if hasattr(dataset, "lengths"):

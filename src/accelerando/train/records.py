@@ -21,6 +21,8 @@ UPDATE_COLUMNS = (
     "ranks",
     "bytes",
     "wait_seconds",
+    "encode_seconds",
+    "decode_seconds",
 )
 EPOCH_COLUMNS = ("epoch", "updates", "examples", "batch_size", "lr", "seconds")
 _WHOLE = {"update", "epoch", "examples", "batch_size", "updates", "ranks", "bytes"}

@@ -105,14 +105,9 @@ class Run:
         """Whether the last call of ``fit`` ended before its last epoch did."""
         return self.epoch < self.until
 
-    def choose(
-        self,
-        policy: BatchSizePolicy,
-        max_batch_size: int | None,
-        measured: tuple[Measure, float] | None = None,
-    ) -> Choice:
-        """Ask the policy for the next batch size; it remembers nothing before :meth:`advance`."""
-        signals = Signals(
+    def signals(self) -> Signals:
+        """Return what is known before the next update, the same on all ranks."""
+        return Signals(
             self.update,
             self.epoch,
             self.examples,
@@ -121,6 +116,15 @@ class Run:
             self.last_loss,
             self.last_grad_norm,
         )
+
+    def choose(
+        self,
+        policy: BatchSizePolicy,
+        max_batch_size: int | None,
+        measured: tuple[Measure, float] | None = None,
+    ) -> Choice:
+        """Ask the policy for the next batch size; it remembers nothing before :meth:`advance`."""
+        signals = self.signals()
         if measured and measured[0].quantity == "loss":
             signals = signals._replace(full_loss=measured[1])
         elif measured:

@@ -24,7 +24,7 @@ from accelerando.train.records import UPDATE_COLUMNS
 from accelerando.train.run import Run, get_rng
 
 FORMAT = "accelerando-state"
-VERSION = 2
+VERSION = 3
 
 
 def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:

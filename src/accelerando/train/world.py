@@ -18,10 +18,22 @@ from accelerando.train.parts import Parts
 
 
 class Traffic(NamedTuple):
-    """What an update cost in communication: bytes sent by all ranks, and seconds waited for it."""
+    """What an update cost in communication.
+
+    Attributes
+    ----------
+    bytes : int
+        Sent by all ranks together.
+    seconds : float
+        For which this rank waited.
+    encoding, decoding : float
+        Seconds that this rank spent on compression.
+    """
 
     bytes: int = 0
     seconds: float = 0.0
+    encoding: float = 0.0
+    decoding: float = 0.0
 
 
 class World(Protocol):

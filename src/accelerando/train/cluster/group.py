@@ -21,8 +21,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from accelerando.exceptions import ClusterError
+from accelerando.train.cluster.hook import Memory, make_hook
 from accelerando.train.cluster.norm import Statistics, synchronized
 from accelerando.train.cluster.squares import LocalSquares
+from accelerando.train.exchange import pieces_of
 from accelerando.train.feed import Part
 from accelerando.train.gradient import grad_norm
 from accelerando.train.parts import Parts
@@ -62,9 +64,14 @@ class Group:
     unused : bool
         Whether some parameters may get no gradient in some updates. DDP is not made for that, so
         that gradients then meet after the backward pass and not during it.
+    memory : dict, optional
+        What error feedback remembers from the groups this rank was in before.
     """
 
-    def __init__(self, net: Any, processes: Any, *, unused: bool) -> None:
+    def __init__(
+        self, net: Any, processes: Any, *, unused: bool, memory: Memory | None = None
+    ) -> None:
+        self._net = net
         self.part = Part(processes.rank(), processes.size())
         self.processes = processes
         self.pause = False  # what this rank says
@@ -82,6 +89,8 @@ class Group:
         looks = control.looks_at_parts and self.part.size > 1
         tail = self.carrier.tail
         self.squares = LocalSquares(processes, tail, _SQUARE) if looks else None
+        memory = {} if memory is None else memory
+        self.hook = make_hook(net.compressor(), self.carrier, processes, memory)
         self._statistics = Statistics(processes)
         self._undo_norm = synchronized(net.module_, self._statistics)
         # DDP takes the mean over the ranks where the sum is wanted.
@@ -109,7 +118,10 @@ class Group:
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
         )
-        if self.squares is not None:
+        hook = self.hook
+        if hook is not None:
+            self.wrapped.register_comm_hook(None, lambda _, bucket: hook(bucket))
+        elif self.squares is not None:
             self.wrapped.register_comm_hook(None, self.squares.meet)
             self._factor = torch.ones_like(self._factor)  # with a hook it leaves the sum
 
@@ -126,6 +138,8 @@ class Group:
         """Drop the process group now, so that ranks that wait for this one fail at once, too."""
         self._watch.remove()
         self._undo_norm()
+        if self.hook is not None:
+            self.hook.close()
         if self.wrapped is not None:
             # DDP's hooks keep it in reference cycles that only the garbage collector would find.
             self.wrapped.reducer = self.wrapped.logger = self.wrapped.process_group = None
@@ -143,6 +157,8 @@ class Group:
             torch.cuda.manual_seed(mixed % 2**63)
         self._statistics.counts = held > 0
         self._held = held
+        if self.hook is not None:
+            self.hook.begin(self._net.run_.signals(), seed)
 
     def begin_segment(self) -> None:
         """Forget what belongs to the time before a pause."""
@@ -188,7 +204,10 @@ class Group:
             return
         if self.wrapped is None:
             self._meet()
-        self.traffic = Traffic(self._bytes, time.perf_counter() - self._ready)
+        if self.hook is not None and (self.wrapped is not None or self.hook.meets):
+            self.traffic = self.hook.traffic
+        else:
+            self.traffic = Traffic(self._bytes, time.perf_counter() - self._ready)
 
     def _more(self) -> tuple[float, ...]:
         """Return the numbers for monitors and policies."""
@@ -207,6 +226,12 @@ class Group:
             tail.grad[_SQUARE] = square * self.squares.scale * size
         present = torch.tensor([float(p.grad is not None) for p in learnable])
         self.processes.allreduce([present]).wait()
+        if self.hook is not None and self.hook.meets:
+            for parameter, ranks in zip(learnable, present.tolist(), strict=True):
+                if ranks and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            self.hook.meet(pieces_of(self.carrier.named_parameters()))
+            return
         for parameter, ranks in zip(learnable, present.tolist(), strict=True):
             if ranks:
                 self._add_up(parameter)

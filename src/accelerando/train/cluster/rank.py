@@ -22,6 +22,7 @@ from accelerando.train.checks import divisible
 from accelerando.train.cluster.board import Address, Board
 from accelerando.train.cluster.chunks import ShardFeed, withdraw
 from accelerando.train.cluster.group import Group, form, is_loss_of_contact
+from accelerando.train.cluster.hook import Memory
 from accelerando.train.cluster.packet import pack, pack_state, take_up
 from accelerando.train.cluster.reins import Cancelled, Paused, Reins
 from accelerando.train.data import MemoryFeed
@@ -151,6 +152,7 @@ class Rank:
     valid: Any = None
     pace: list[float] = field(default_factory=list)  # seconds of a group's first updates
     pace_of: int = -1
+    memory: Memory = field(default_factory=dict)  # what error feedback has not sent yet
 
     # -- preparation ----------------------------------------------------------------------------
 
@@ -310,7 +312,7 @@ class Rank:
                 raise Cancelled
         if isinstance(formed[0], Exception):
             raise Cancelled from formed[0]
-        self.group = Group(self.net, formed[0], unused=unused is not False)
+        self.group = Group(self.net, formed[0], unused=unused is not False, memory=self.memory)
         self.generation = generation
 
     def _hold(self, chunks: list[int], deposit: str | None, generation: int) -> None:

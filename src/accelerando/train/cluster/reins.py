@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from accelerando.exceptions import UnsupportedError
 from accelerando.train.cluster.packet import pack_state
 from accelerando.train.run import Run
 
@@ -99,6 +100,12 @@ class Reins:
         self.unused = any(p.grad is None for p in learnable)
         if not self.unused:
             group.wrap()
+        elif group.hook is not None and not group.hook.meets:
+            raise UnsupportedError(
+                "PowerSGD works in PyTorch's DDP, which wants a gradient for every parameter in "
+                "every update, and some parameters got none. Use Atomo(budget=...), or freeze "
+                "the parameters that are not used."
+            )
 
     def _learn_speed(self) -> None:
         """Give up on a silent rank after a while that fits the speed of this model."""

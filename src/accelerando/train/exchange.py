@@ -1,0 +1,287 @@
+"""Compressed gradients: written as bytes, gathered from all ranks, read and added up.
+
+A *message* holds what one rank sends at once: a header of fixed size, the lengths of its payloads,
+the payloads. Matrices of some size are encoded; what is small (biases, norms, the tail of
+:mod:`accelerando.train.cluster.group`) travels as it is, in one payload. All ranks read all
+messages in the order of the ranks, their own among them, so that they agree bit for bit.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from accelerando.batch_size import Signals
+from accelerando.compress import Adaptive, Codec, Compressor, ErrorFeedback, decode
+from accelerando.compress._payload import DTYPES, seal, working_dtype
+from accelerando.exceptions import PayloadError
+from accelerando.train.world import Alone, Traffic
+
+SMALL = 1024  # entries; encoding fewer takes longer than sending them
+_HEADER = struct.Struct("<4sIQ")
+_MAGIC = b"ACLM"
+_SLACK = 16  # a sixteenth more room than the longest message had, where lengths vary
+_WHOLE_KIND = 0
+
+
+class Piece(NamedTuple):
+    """A gradient, in which the sum over the ranks shall stand afterwards."""
+
+    name: str
+    gradient: torch.Tensor
+    whole: bool  # not to be compressed
+
+
+class Arrival(Protocol):
+    """Messages on their way."""
+
+    def wait(self) -> Sequence[torch.Tensor]:
+        """Return one buffer of each rank, in their order."""
+
+
+Gather = Callable[[torch.Tensor], Arrival]
+
+
+def is_small(parameter: torch.Tensor) -> bool:
+    """Tell what goes as it is: vectors, small matrices, and types that no codec takes."""
+    return parameter.dim() < 2 or parameter.numel() < SMALL or parameter.dtype not in DTYPES
+
+
+@dataclass
+class Exchange:
+    """Sends and receives the gradients of one update, in one message or in several.
+
+    Attributes
+    ----------
+    compressor : Codec, ErrorFeedback or Adaptive
+        How gradients are written.
+    rank, size : int
+        This rank, and how many there are.
+    gather : callable
+        Sends a buffer to all ranks and receives theirs, all of the same length.
+    memory : dict
+        What error feedback remembers, by the parameter's name. In units of the whole batch's
+        gradient, so that it stays right when the number of ranks changes.
+    """
+
+    compressor: Codec | ErrorFeedback | Adaptive
+    rank: int
+    size: int
+    gather: Gather
+    memory: dict[str, torch.Tensor | None]
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def __post_init__(self) -> None:
+        self._generator = torch.Generator()
+        self._room: dict[int, int] = {}  # bytes of the first buffer of each message
+        self._sent: list[tuple[int, list[Piece], bytes, Arrival]] = []
+        self._codec = self._at(Signals(0, 0, 0, 0, None))
+        self._seed = (0, 0)
+        self._left: dict[str, torch.Tensor | None] = {}
+        self._forget()
+
+    def _at(self, signals: Signals) -> Codec | ErrorFeedback:
+        if isinstance(self.compressor, Adaptive):
+            return self.compressor.at(signals)
+        return self.compressor
+
+    def begin(self, signals: Signals, seed: int) -> None:
+        """Prepare an update; what draws depend on is the seed, the update, the rank, the name."""
+        self._codec = self._at(signals)
+        self._seed = (seed, signals.update)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._sent, self._left = [], {}
+        self._bytes, self._encoding, self._decoding, self._waiting = 0, 0.0, 0.0, 0.0
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def send(self, pieces: Sequence[Piece]) -> None:
+        """Write a message and send it off; nothing is waited for."""
+        began = time.perf_counter()
+        message = self._message(pieces)
+        number = len(self._sent)
+        room = self._room.setdefault(number, _HEADER.size)
+        self._encoding += time.perf_counter() - began
+        self._sent.append((number, list(pieces), message, self._launch(message[:room], room)))
+
+    def _launch(self, content: bytes, length: int) -> Arrival:
+        buffer = torch.zeros(length, dtype=torch.uint8)
+        if content:
+            buffer[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        self._bytes += (self.size - 1) * self.size * length
+        return self.gather(buffer)
+
+    def _message(self, pieces: Sequence[Piece]) -> bytes:
+        payloads = [self._encoded(piece) for piece in pieces if not piece.whole]
+        payloads += [
+            seal(_WHOLE_KIND, flat.dtype, flat.numel(), _as_bytes(flat), raw=True)
+            for flat in _joined(pieces, self.size)
+        ]
+        lengths = struct.pack(f"<{len(payloads)}Q", *map(len, payloads))
+        total = _HEADER.size + len(lengths) + sum(map(len, payloads))
+        return b"".join([_HEADER.pack(_MAGIC, len(payloads), total), lengths, *payloads])
+
+    def _encoded(self, piece: Piece) -> bytes:
+        gradient = piece.gradient / self.size
+        mixed = hash((*self._seed, self.rank, zlib.crc32(piece.name.encode())))
+        self._generator.manual_seed(mixed % 2**63)
+        if isinstance(self._codec, Codec):
+            return self._codec.encode(gradient, self._generator)
+        remembered = self.memory.get(piece.name)
+        payload, left = self._codec.encode_with(gradient, remembered, self._generator)
+        self._left[piece.name] = left
+        return payload
+
+    # -- receiving ------------------------------------------------------------------------------
+
+    def receive(self) -> None:
+        """Wait for all messages of the update, and put the sums into the pieces' gradients.
+
+        What did not fit into the first buffers is sent now, in the order of the messages: all
+        ranks know from the headers that it has to be.
+        """
+        rests = []
+        for number, pieces, message, arrival in self._sent:
+            first = self._wait(arrival)
+            lengths = [_length(content) for content in first]
+            room = self._room[number]
+            missing = max(lengths) - room
+            rest = self._launch(message[room:], missing) if missing > 0 else None
+            self._make_room(number, lengths)
+            rests.append((pieces, first, lengths, rest))
+        for pieces, first, lengths, rest in rests:
+            more = [b""] * self.size if rest is None else self._wait(rest)
+            began = time.perf_counter()
+            whole = [(a + b)[:n] for a, b, n in zip(first, more, lengths, strict=True)]
+            self._add_up(pieces, whole)
+            self._decoding += time.perf_counter() - began
+        # Only now: an update that fails on the way is done again, with the memory it had.
+        self.memory.update(self._left)
+        self._sent = []
+        self.traffic = Traffic(self._bytes, self._waiting, self._encoding, self._decoding)
+
+    def _wait(self, arrival: Arrival) -> list[bytes]:
+        began = time.perf_counter()
+        found = [bytes(buffer.cpu().numpy()) for buffer in arrival.wait()]
+        self._waiting += time.perf_counter() - began
+        return found
+
+    def _make_room(self, number: int, lengths: Sequence[int]) -> None:
+        """Give the next message as much room as the longest of these needed."""
+        longest, room = max(lengths), self._room[number]
+        steady = min(lengths) == longest and room in (longest, _HEADER.size)
+        self._room[number] = longest if steady else longest + longest // _SLACK
+
+    def _add_up(self, pieces: Sequence[Piece], messages: Sequence[bytes]) -> None:
+        encoded = [piece for piece in pieces if not piece.whole]
+        apart = [_payloads(message) for message in messages]
+        for number, piece in enumerate(encoded):
+            shape = tuple(piece.gradient.shape)
+            found = (self._codec.decode(payloads[number], shape) for payloads in apart)
+            piece.gradient.copy_(_sum(found, piece.gradient.dtype))
+        for number, flat in enumerate(_joined(pieces, self.size), start=len(encoded)):
+            whole = [
+                piece for piece in pieces if piece.whole and piece.gradient.dtype == flat.dtype
+            ]
+            found = (decode(payloads[number], (flat.numel(),)) for payloads in apart)
+            total = _sum(found, flat.dtype)
+            at = 0
+            for piece in whole:
+                part = total[at : at + piece.gradient.numel()]
+                piece.gradient.copy_(part.view(piece.gradient.shape))
+                at += piece.gradient.numel()
+
+
+def _joined(pieces: Sequence[Piece], size: int) -> list[torch.Tensor]:
+    """Join what goes as it is to one vector of each number type."""
+    whole = [piece.gradient for piece in pieces if piece.whole]
+    dtypes = list(dict.fromkeys(gradient.dtype for gradient in whole))
+    return [
+        torch.cat([g.detach().cpu().reshape(-1) for g in whole if g.dtype == dtype]) / size
+        for dtype in dtypes
+    ]
+
+
+def _sum(tensors: Any, dtype: torch.dtype) -> torch.Tensor:
+    total: torch.Tensor | None = None
+    for tensor in tensors:
+        wide: torch.Tensor = tensor.to(working_dtype(dtype))
+        total = wide if total is None else total.add_(wide)
+    assert total is not None
+    return total
+
+
+def _as_bytes(flat: torch.Tensor) -> bytes:
+    return bytes(flat.view(torch.uint8).numpy())
+
+
+def _length(message: bytes) -> int:
+    magic, _, total = _HEADER.unpack_from(message)
+    if magic != _MAGIC:
+        raise PayloadError(f"A rank's message begins with {magic!r}; it is damaged.")
+    return int(total)
+
+
+def _payloads(message: bytes) -> list[memoryview]:
+    _, count, _ = _HEADER.unpack_from(message)
+    lengths = struct.unpack_from(f"<{count}Q", message, _HEADER.size)
+    view, at = memoryview(message), _HEADER.size + 8 * count
+    found = []
+    for length in lengths:
+        found.append(view[at : at + length])
+        at += length
+    return found
+
+
+class _Here(NamedTuple):
+    """The message of a single rank, which has arrived before it was sent."""
+
+    buffer: torch.Tensor
+
+    def wait(self) -> Sequence[torch.Tensor]:
+        return [self.buffer]
+
+
+class AloneCompressed(Alone):
+    """A single rank in this process that steps with what would be decoded from its gradient.
+
+    So that step sizes can be tuned, and budgets tried, without a cluster.
+    """
+
+    def __init__(self, net: Any, compressor: Compressor) -> None:
+        assert isinstance(compressor, Codec | ErrorFeedback | Adaptive)  # said by the checks
+        self.net = net
+        self.exchange = Exchange(compressor, 0, 1, _Here, {})
+        self.traffic = Traffic()
+
+    def begin_update(self, seed: int, update: int, held: int) -> None:
+        """Choose the codec of this update."""
+        self.exchange.begin(self.net.run_.signals(), seed)
+
+    def backward(self, loss: torch.Tensor, share: float, *, last: bool) -> None:
+        """Go back; after the last micro-batch replace the gradients by what is decoded."""
+        super().backward(loss, share, last=last)
+        if last:
+            self.exchange.send(pieces_of(self.net.get_all_learnable_params()))
+            self.exchange.receive()
+            self.traffic = self.exchange.traffic
+
+
+def pieces_of(named: Any) -> list[Piece]:
+    """List the gradients that there are; sparse ones become dense."""
+    found = []
+    for name, parameter in named:
+        if parameter.grad is None:
+            continue
+        if parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.to_dense()
+        found.append(Piece(name, parameter.grad, is_small(parameter)))
+    return found
