@@ -17,15 +17,24 @@ PUBLIC = [
     for module in (
         "accelerando",
         "accelerando.batch_size",
+    for module in (
+        "accelerando.compress",
         "accelerando.cost",
         "accelerando.monitor",
         "accelerando.plot",
         "accelerando.policies",
     )
+    )
     for name in importlib.import_module(module).__all__
 ] + [
     ("accelerando.exceptions", name)
-    for name in ("AccelerandoError", "NotFiniteError", "StateError", "UnsupportedError")
+    for name in (
+        "AccelerandoError",
+        "NotFiniteError",
+        "PayloadError",
+        "StateError",
+        "UnsupportedError",
+    )
 ]
 
 
