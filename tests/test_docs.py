@@ -17,13 +17,11 @@ PUBLIC = [
     for module in (
         "accelerando",
         "accelerando.batch_size",
-    for module in (
         "accelerando.compress",
         "accelerando.cost",
         "accelerando.monitor",
         "accelerando.plot",
         "accelerando.policies",
-    )
     )
     for name in importlib.import_module(module).__all__
 ] + [
