@@ -185,7 +185,7 @@ def throughput(codec: Codec, tensor: torch.Tensor, times: int) -> dict[str, floa
 
 def main(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
-    times = 2 if args.quick else 4
+    times = 1 if args.quick else 4
     settings = {
         "width": 64, "epochs": 1 if args.quick else 3, "batch": 128,
         "rows": 512 if args.quick else 2560,

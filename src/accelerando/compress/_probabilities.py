@@ -14,7 +14,7 @@ def atom_probabilities(weights: torch.Tensor, budget: float) -> torch.Tensor:
 
     .. math:: \min_p \sum_i λ_i² / p_i \quad\text{s.t.}\quad 0 < p_i ≤ 1,\; \sum_i p_i = s:
 
-    the largest atoms are kept for sure, the others in proportion to |λᵢ|. How many are sure is the
+    the largest atoms are sure, the others in proportion to their size. How many are sure is the
     first i, counted from 0, with :math:`|λ_i| (s - i) ≤ \sum_{j ≥ i} |λ_j|` in decreasing order.
     Gradients need few rounds of the variant without sorting (appendix D.3), O(n) each: atoms above
     their share are sure, and the rest of the budget is divided again. Where that takes many rounds
