@@ -187,8 +187,8 @@ def main(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     times = 1 if args.quick else 4
     settings = {
-        "width": 64, "epochs": 1 if args.quick else 3, "batch": 128,
-        "rows": 512 if args.quick else 2560,
+        "width": 16 if args.quick else 64, "epochs": 1 if args.quick else 3, "batch": 128,
+        "rows": 256 if args.quick else 2560,
     }  # fmt: skip
     found = gradients(*cifar(args.data), **settings)
     rows, table = {}, []
@@ -208,11 +208,12 @@ def main(args: argparse.Namespace) -> None:
     columns = ["codec", "bytes", "of float32", "encode ms", "decode ms", "variance", "by theory"]
     print_table(f"Gradients of {sum(g.nbytes for g in found[0]):,} bytes", columns, table)
 
-    tensor = 0.01 * torch.randn(4_000_000, generator=torch.Generator().manual_seed(0))
+    numbers = 400_000 if args.quick else 4_000_000
+    tensor = 0.01 * torch.randn(numbers, generator=torch.Generator().manual_seed(0))
     flat = {name: codec for name, codec in CODECS.items() if "Atomo(" not in name or "%" in name}
     speeds = {name: throughput(codec, tensor, times) for name, codec in flat.items()}
     print_table(
-        "Megabytes of float32 per second and core, four million numbers",
+        f"Megabytes of float32 per second and core, {numbers:,} numbers",
         ["codec", "encode", "decode", "bits"],
         [
             [name, f"{s['encode']:.0f}", f"{s['decode']:.0f}", f"{s['bits']:.2f}"]
