@@ -176,16 +176,10 @@ def test_any_tensor_keeps_its_shape_type_and_finiteness(name, tensor, dtype, see
 
 
 @EVERY
-@pytest.mark.parametrize("dtype", _payload.DTYPES, ids=str)
-def test_half_precision_has_the_error_of_full_precision_and_of_rounding(name, dtype):
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_single_precision_rounded(name, dtype):
     codec, tensor = CODECS[name].codec, gradient(dtype=dtype)
-    found = through(codec, tensor).double() - through(codec, tensor.double())
-    # The same draws for float32, float16 and bfloat16; float64 takes longer ones.
-    reference = through(codec, tensor.float()).to(dtype)
-    if dtype != torch.float64:
-        assert torch.equal(through(codec, tensor), reference)
-    else:
-        assert float(found.abs().max()) == 0.0
+    assert torch.equal(through(codec, tensor), through(codec, tensor.float()).to(dtype))
 
 
 @EVERY
