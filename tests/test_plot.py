@@ -201,7 +201,7 @@ def test_signals_draws_a_panel_for_each_signal(line):
     from accelerando.monitor import GradientVariance, LossTrend
     from tests.nets import regressor
 
-    net = regressor(monitors=[LossTrend(), GradientVariance()]).fit(*line)
+    net = regressor(monitors=[LossTrend(), GradientVariance()], micro_batch_size=8).fit(*line)
     figure = plot.signals(net, title="A run")
     names = [panel.get_ylabel() for panel in figure.axes]
     assert names[:4] == ["loss", "batch size", "lr", "ranks"]

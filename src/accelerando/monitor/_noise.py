@@ -44,7 +44,8 @@ class GradientNoiseScale(Monitor):
     Parameters
     ----------
     error : float
-        The relative standard error to aim at.
+        The relative standard error to aim at. A smaller one needs a longer memory, which lags
+        behind a noise scale that grows.
     shortest, longest : float
         Bounds of the memory, in observations.
     every : int

@@ -85,7 +85,8 @@ class NoiseScale(Policy):
                 check_number(self, name, getattr(self, name))
 
     def monitors(self) -> tuple[Monitor, ...]:
-        return (GradientNoiseScale(),)
+        # A batch that is off by a tenth costs nothing; one that lags behind costs updates.
+        return (GradientNoiseScale(error=0.1),)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         state = state or {"first": signals["batch_size"], "last": 0}
