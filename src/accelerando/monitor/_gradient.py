@@ -31,12 +31,12 @@ class GradientVariance(Monitor):
     -----
     Signals: ``gradient_variance``, and ``gradient_square``, the squared norm of the batch's
     gradient over the same memory. Their quotient divided by the batch size is what the norm test
-    asks for [1]_.
+    asks for.
 
     References
     ----------
-    .. [1] R. Byrd et al., *Sample size selection in optimization methods for machine learning*,
-       Mathematical Programming 134, 2012.
+    R. Byrd et al., *Sample size selection in optimization methods for machine learning*,
+    Mathematical Programming 134, 2012.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class GradientDiversity(Monitor):
     .. math:: \Delta = \frac{\sum_r \|g_r\|^2}{\|\sum_r g_r\|^2}
 
     It lies near 1 if they are orthogonal and is :math:`1/B` if they are all the same; a batch of
-    more than about :math:`B \Delta` rows converges slower per row than a small one [1]_. The
+    more than about :math:`B \Delta` rows converges slower per row than a small one. The
     numerator is estimated from the parts of the batch; both are averaged apart.
 
     Parameters
@@ -90,8 +90,8 @@ class GradientDiversity(Monitor):
 
     References
     ----------
-    .. [1] D. Yin et al., *Gradient diversity: a key ingredient for scalable distributed learning*,
-       arXiv:1706.05699.
+    D. Yin et al., *Gradient diversity: a key ingredient for scalable distributed learning*,
+    arXiv:1706.05699.
 
     Examples
     --------

@@ -24,10 +24,8 @@ class Observation(NamedTuple):
     ----------
     update : int
         Model updates done, this one included.
-    batch_size : int
-        Rows of its batch.
-    n_examples : int or None
-        Rows of the training set; None while a stream has not told its length.
+    batch_size, n_examples : int
+        Rows of its batch, and of the training set; None while a stream has not told its length.
     loss : float
         Mean loss of the batch.
     grad_square : float

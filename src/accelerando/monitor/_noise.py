@@ -29,7 +29,7 @@ class GradientNoiseScale(Monitor):
     .. math:: B_\text{noise} = \frac{\operatorname{tr} \Sigma}{\|g\|^2}
 
     :math:`\Sigma` is the covariance of the gradients of single rows, :math:`g` the gradient on the
-    training set [1]_. Both are estimated without bias in every update (see
+    training set. Both are estimated without bias in every update (see
     :func:`accelerando.monitor.moments`), from the gradients of the ranks against their mean, or on
     a single rank from the gradients of micro-batches. Numerator and denominator are averaged
     apart, and divided last.
@@ -62,8 +62,8 @@ class GradientNoiseScale(Monitor):
 
     References
     ----------
-    .. [1] S. McCandlish et al., *An empirical model of large-batch training*, arXiv:1812.06162,
-       appendix A.1.
+    S. McCandlish et al., *An empirical model of large-batch training*, arXiv:1812.06162,
+    appendix A.1.
 
     Examples
     --------

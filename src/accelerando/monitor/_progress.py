@@ -158,7 +158,7 @@ class ParameterSpread(Monitor):
 
     .. math:: S_k = \frac1n \sum_i \|\bar w - w_i\|^2
 
-    It is what adaptive periodic averaging steers by [1]_. Where gradients are averaged in every
+    It is what adaptive periodic averaging steers by. Where gradients are averaged in every
     update all ranks have the same parameters and there is no spread: ``fit`` says so.
 
     Notes
@@ -167,7 +167,7 @@ class ParameterSpread(Monitor):
 
     References
     ----------
-    .. [1] P. Jiang, G. Agrawal, *Adaptive periodic averaging*, arXiv:2007.06134, Algorithm 2.
+    P. Jiang, G. Agrawal, *Adaptive periodic averaging*, arXiv:2007.06134, Algorithm 2.
 
     Examples
     --------

@@ -27,7 +27,7 @@ class NoiseScale(Policy):
     .. math:: B \to \text{share} \cdot B_\text{noise}
 
     Below the noise scale a batch twice as large takes nearly twice the step in one update; above
-    it more rows gain nothing [1]_. The sample policy of KungFu (Listing 1 of [2]_), with bounds:
+    it more rows gain nothing. The sample policy of KungFu (Listing 1 of Mai et al.), with bounds:
     one decision changes the batch by at most the factor `growth`, after at least `dwell` updates,
     and not for less than 5 %. An estimate whose error exceeds `surest` is not acted upon; while
     the noise scale is known only to be above a bound, the batch grows to that bound.
@@ -51,9 +51,10 @@ class NoiseScale(Policy):
 
     References
     ----------
-    .. [1] S. McCandlish et al., *An empirical model of large-batch training*, arXiv:1812.06162.
-    .. [2] L. Mai et al., *Taming hyper-parameters in deep learning systems*, ACM SIGOPS Operating
-       Systems Review 53, 2019.
+    S. McCandlish et al., *An empirical model of large-batch training*, arXiv:1812.06162.
+
+    L. Mai et al., *Taming hyper-parameters in deep learning systems*, ACM SIGOPS Operating
+    Systems Review 53, 2019.
 
     Examples
     --------
@@ -119,7 +120,7 @@ def _moved(
 
 @dataclass(frozen=True)
 class NormTest(Policy):
-    r"""Enlarge the batch when its gradient is noisier than it is long [1]_.
+    r"""Enlarge the batch when its gradient is noisier than it is long.
 
     The batch is large enough if
 
@@ -144,8 +145,8 @@ class NormTest(Policy):
 
     References
     ----------
-    .. [1] R. Byrd et al., *Sample size selection in optimization methods for machine learning*,
-       Mathematical Programming 134, 2012, equation (3.6).
+    R. Byrd et al., *Sample size selection in optimization methods for machine learning*,
+    Mathematical Programming 134, 2012, equation (3.6).
 
     Examples
     --------

@@ -33,7 +33,7 @@ def _reference(reference: float | None, signals: Signals, state: State) -> tuple
 
 @dataclass(frozen=True)
 class LinearScaling(Policy):
-    r"""The learning rate grows with the batch, :math:`\gamma B / B_0` [1]_.
+    r"""The learning rate grows with the batch, :math:`\gamma B / B_0`.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class LinearScaling(Policy):
 
     References
     ----------
-    .. [1] P. Goyal et al., *Accurate, large minibatch SGD*, arXiv:1706.02677.
+    P. Goyal et al., *Accurate, large minibatch SGD*, arXiv:1706.02677.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class LinearScaling(Policy):
 
 @dataclass(frozen=True)
 class SqrtScaling(Policy):
-    r"""The learning rate grows with the root of the batch, :math:`\gamma \sqrt{B / B_0}` [1]_.
+    r"""The learning rate grows with the root of the batch, :math:`\gamma \sqrt{B / B_0}`.
 
     The rule for Adam and its relatives.
 
@@ -75,8 +75,8 @@ class SqrtScaling(Policy):
 
     References
     ----------
-    .. [1] A. Krizhevsky, *One weird trick for parallelizing convolutional neural networks*,
-       arXiv:1404.5997.
+    A. Krizhevsky, *One weird trick for parallelizing convolutional neural networks*,
+    arXiv:1404.5997.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class SqrtScaling(Policy):
 
 @dataclass(frozen=True)
 class AdaScale(Policy):
-    r"""The learning rate grows by what the larger batch gains, never by more than its ratio [1]_.
+    r"""The learning rate grows by what the larger batch gains, never by more than its ratio.
 
     .. math::
 
@@ -115,8 +115,8 @@ class AdaScale(Policy):
 
     References
     ----------
-    .. [1] T. Johnson et al., *AdaScale SGD: a user-friendly algorithm for distributed training*,
-       arXiv:2007.05105.
+    T. Johnson et al., *AdaScale SGD: a user-friendly algorithm for distributed training*,
+    arXiv:2007.05105.
 
     Examples
     --------
@@ -158,13 +158,13 @@ class GradualWarmup(Policy):
     epochs : float
         How long it rises.
     start_share : float
-        The share it begins with; :math:`1/k` for a rate that was multiplied by :math:`k` [1]_.
+        The share it begins with; :math:`1/k` for a rate that was multiplied by :math:`k`.
     updates : int or None
         How long it rises in updates, instead of epochs; for streams of unknown length.
 
     References
     ----------
-    .. [1] P. Goyal et al., *Accurate, large minibatch SGD*, arXiv:1706.02677, section 2.2.
+    P. Goyal et al., *Accurate, large minibatch SGD*, arXiv:1706.02677, section 2.2.
 
     Examples
     --------
