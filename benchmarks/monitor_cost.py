@@ -108,8 +108,8 @@ def main() -> None:
     args = arguments.parse_args()
     torch.set_num_threads(1)
     quick = args.quick
-    rounds, updates = (5, 60) if quick else (15, 150)
-    cases = [("mlp", 64), ("mlp", 256), ("conv", 64)] + ([] if quick else [("conv", 256)])
+    rounds, updates = (3, 40) if quick else (15, 150)
+    cases = [("mlp", 256), ("conv", 64)] + ([] if quick else [("mlp", 64), ("conv", 256)])
     load, results = OtherLoad(), {}
     for case, batch in cases:
         few = updates if case == "mlp" else max(40, updates // 3)
