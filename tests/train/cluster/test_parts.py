@@ -6,11 +6,13 @@ import threading
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelerando.batch_size import AdaDamp, Constant, GeoDamp
 from accelerando.train.cluster.board import Address, Board, open_store
+from accelerando.train.cluster.group import Group, form
 from accelerando.train.cluster.packet import pack, pack_state, take_up, unpack
 from accelerando.train.cluster.roster import Knee, first_batch, planned, ranks_for
 from accelerando.train.cluster.scaling import Scaling
@@ -201,3 +203,18 @@ def test_a_checkpoint_lets_a_new_estimator_go_on(digits, tmp_path):
     assert torch.equal(parameters_of(third), parameters_of(whole))
     content = torch.load(tmp_path / "run" / "state.pt", weights_only=True)
     assert json.loads(content["json"])["run"]["epoch"] == 4
+
+
+def test_a_rank_that_is_alone_pauses_when_it_wants_to(digits):
+    X, y = torch.from_numpy(digits[0][:8]), torch.from_numpy(digits[1][:8])
+    net = classifier(max_epochs=1).fit(*digits)
+    here = torch.device("cpu")
+    processes = form(dist.HashStore(), 0, 1, seconds=5.0, address="127.0.0.1", device=here)
+    group = Group(net, processes, unused=False)
+    group.pause = True
+    group.begin_update(0, 0, len(X))
+    loss = net.criterion_(group.forward(net, X, {}, plain=True), y)
+    assert not group.paused
+    group.backward(loss, 1.0, last=True)
+    assert group.paused
+    group.close()

@@ -202,6 +202,8 @@ class Group:
         loss.backward(self._factor)  # type: ignore[no-untyped-call]
         if not last:
             return
+        if self.part.size == 1:  # nobody to agree with
+            self.paused = self.paused or self.pause
         if self.wrapped is None:
             self._meet()
         if self.hook is not None and (self.wrapped is not None or self.hook.meets):
