@@ -1,0 +1,361 @@
+"""The headline claims of the four papers, and how to read from results what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+YES, PARTLY, NO, NOT_YET = "yes", "partly", "**no**", "not measured yet"
+VERDICTS = (YES, PARTLY, NO, NOT_YET)
+
+ADADAMP = "Sievert, *Training machine learning models faster with Dask* (AdaDamp)"
+DISSERTATION = "Sievert, *Accelerating active machine learning* (dissertation)"
+AVERAGING = "Jiang and Agrawal, *Adaptive periodic averaging* (ADPSGD)"
+TAMING = "Mai et al., *Taming hyper-parameters in deep learning systems* (KungFu, CROSSBOW)"
+PAPERS = (ADADAMP, DISSERTATION, AVERAGING, TAMING)
+
+
+class Measured(NamedTuple):
+    """What was found here, and whether it is what was claimed."""
+
+    text: str
+    verdict: str
+
+
+class Claim(NamedTuple):
+    """One headline claim.
+
+    ``script`` is the benchmark in ``benchmarks/`` that looks at it, and ``read`` turns its results
+    into what the page says; both are None while there is no such benchmark.
+    """
+
+    key: str
+    paper: str
+    claim: str
+    reported: str
+    script: str | None = None
+    read: Callable[[Any], Measured] | None = None
+
+
+# -- readers: results of one benchmark to a sentence -----------------------------------------------
+
+
+def _table_1(_: Any) -> Measured:
+    from accelerando.batch_size import GeoDamp
+    from accelerando.cost import plan
+
+    runs = [(128, 128), (128, 640), (128, 3200), (128, 16_000), (256, 5120)]
+    found = [
+        plan(
+            GeoDamp(initial=initial, delay=60, factor=5),
+            n_examples=50_000,
+            max_epochs=200,
+            max_batch_size=largest,
+            parameters=2_750_000,
+            seconds_per_example=0.0,
+        ).updates
+        for initial, largest in runs
+    ]
+    exact = found == [78_200, 34_520, 29_480, 29_240, 14_960]
+    return Measured("updates " + "; ".join(f"{n:,}" for n in found), YES if exact else NO)
+
+
+def _table_2(_: Any) -> Measured:
+    from accelerando.batch_size import GeoDamp
+    from accelerando.cost import plan
+
+    reported = {128: 121.7, 640: 73.6, 3200: 67.7, 16_000: 67.7}
+    minutes = {
+        largest: plan(
+            GeoDamp(initial=128, delay=60, factor=5),
+            n_examples=50_000,
+            max_epochs=200,
+            max_batch_size=largest,
+            max_workers=125,
+            parameters=2_750_000,
+            seconds_per_example=121.7 * 60 / 10_000_000,
+            network="decentralized-moderate",
+        ).seconds
+        / 60
+        for largest in reported
+    }
+    worst = max(abs(minutes[size] / reported[size] - 1) for size in reported)
+    text = ", ".join(f"{minutes[size]:.0f} (reported {reported[size]:.0f})" for size in reported)
+    return Measured(
+        f"from its network and its time on one worker the model predicts {text} minutes: the rest "
+        "is overhead of the simulation that grows with the workers",
+        PARTLY if worst > 0.1 else YES,
+    )
+
+
+def _cost_model(results: Any) -> Measured:
+    errors = sorted(abs(row["error"]) for row in results["rows"])
+    median, worst = errors[len(errors) // 2], errors[-1]
+    rates = sorted({row["bandwidth"] / 1e6 for row in results["rows"]})
+    return Measured(
+        f"predicted time of an update, 1, 2 and 4 ranks at {', '.join(f'{r:g}' for r in rates)} "
+        f"Mb/s: median error {100 * median:.0f} %, largest {100 * worst:.0f} %",
+        YES if worst <= 0.25 else PARTLY,
+    )
+
+
+def _fashion(results: Any) -> Measured:
+    rows = {row["method"]: row for row in results["fashion"]["rows"]}
+    updates = {name: rows[name]["updates_ratio_at_target"] for name in ("RadaDamp", "GeoDamp")}
+    epochs = {name: rows[name]["epochs_ratio_at_target"] for name in ("RadaDamp", "GeoDamp")}
+    told = "; ".join(
+        f"{name} {updates[name]:.2f} of its twin's updates in {epochs[name]:.2f} of its epochs"
+        for name in updates
+    )
+    good = all(value < 0.75 for value in updates.values()) and all(
+        value < 1.25 for value in epochs.values()
+    )
+    epochs_run = results["fashion"]["settings"]["epochs"]
+    seeds = results["fashion"]["settings"]["seeds"]
+    return Measured(
+        f"{told} (to the twin's accuracy; {epochs_run} epochs in place of "
+        f"{results['fashion']['settings']['original_epochs']}, {seeds} seed)",
+        YES if good else NO,
+    )
+
+
+def _synthetic(results: Any) -> Measured:
+    ratio = {(row["within"], row["what"]): row["ratio"] for row in results["synthetic"]["verdicts"]}
+    updates = ratio[0.01, "updates: AdaDamp / gradient descent"]
+    epochs = ratio[0.01, "epochs: AdaDamp / SGD"]
+    coarse = ratio[0.1, "epochs: AdaDamp / SGD"]
+    return Measured(
+        f"{updates:.1f} times the updates of gradient descent; {coarse:.2f} times the epochs of "
+        f"SGD to within 10 % of the best loss, {epochs:.1f} times to within 1 %",
+        YES if updates < 3 and epochs < 1.25 else PARTLY if updates < 3 else NO,
+    )
+
+
+def _hyperband_serial(results: Any) -> Measured:
+    found = results["results"]
+    random = found["random, 19 models"]["calls_to_random_final"]
+    ours = found["Hyperband, score first"]["calls_to_random_final"]
+    return Measured(
+        f"the accuracy at which random search ends is reached with {ours:,} calls in place of "
+        f"{random:,}",
+        YES if ours < random / 2 else NO,
+    )
+
+
+def _hyperband_priority(results: Any) -> Measured:
+    rows = [row for row in results["summary"] if row["workers"] == 4 and row["goal"] != "all"]
+    ratios = [row["ratio"] for row in rows]
+    return Measured(
+        f"4 workers: {min(ratios):.2f} to {max(ratios):.2f} of the time of first in, first out, "
+        f"for {len(rows)} accuracies",
+        YES if max(ratios) < 0.6 else PARTLY,
+    )
+
+
+def _hyperband_scaling(results: Any) -> Measured:
+    rows = {row["workers"]: row for row in results["results"]["Algorithm 1"]["replays"]}
+    at = {n: rows[n]["speedup"] for n in (8, 16, 24) if n in rows}
+    return Measured(
+        "speed-up "
+        + ", ".join(f"{value:.1f} on {n}" for n, value in at.items())
+        + f" workers; {rows[8]['minutes']:.0f} minutes on 8",
+        YES if rows[8]["minutes"] < 15 and at[16] > 12 else PARTLY,
+    )
+
+
+def _active(results: Any) -> Measured:
+    rows = {row["sampler"]: row for row in results["summary"] if row["fit"] == "t-STE"}
+    arr, greedy = rows["ARR"]["distance 4 ÷ Random"], rows["Greedy"]["distance 4 ÷ Random"]
+    plain = rows["Greedy, no head entropy"]["distance 4 ÷ Random"]
+    return Measured(
+        f"ARR {arr:.2f}, Greedy {greedy:.2f} of the answers of Random (simulated crowd, "
+        f"{rows['ARR']['seeds']} seeds). Greedy is as poor as reported only with the score that "
+        f"leaves out the head's entropy: {plain:.2f}",
+        PARTLY if arr < 0.6 else NO,
+    )
+
+
+def _served(results: Any) -> Measured:
+    rows = {
+        row["goal"]: row["ARR / Random"]
+        for row in results["rows"]
+        if row["counted"] == "first time" and row["fit"] == "t-STE"
+    }
+    told = ", ".join(f"{value:.2f} to {goal}" for goal, value in rows.items())
+    half = [value <= 0.5 for value in rows.values()]
+    return Measured(
+        f"ARR / Random answers through the running service: {told}",
+        YES if all(half) else PARTLY if any(half) else NO,
+    )
+
+
+def _queries(results: Any) -> Measured:
+    rows = {
+        row["method"]: row["queries per CPU-s"] for row in results["throughput"] if row["n"] == 85
+    }
+    loop, vector, ours = rows["NEXT's way (loop)"], rows["Salmon's way"], rows["ours, numpy"]
+    return Measured(
+        f"85 items, queries per CPU-second: {loop:,.0f} one by one, {vector:,.0f} vectorised, "
+        f"{ours:,.0f} here",
+        YES if vector > 10 * loop else NO,
+    )
+
+
+# -- the claims ------------------------------------------------------------------------------------
+
+CLAIMS = (
+    Claim(
+        "adadamp-updates",
+        ADADAMP,
+        "Growing batches need a fraction of the model updates in the same epochs",
+        "78,200 updates with a constant batch, 34,520, 29,480, 29,240 and 14,960 with growing "
+        "ones; Wide-ResNet 16-4, CIFAR-10, 200 epochs (Table 1)",
+        "",
+        _table_1,
+    ),
+    Claim(
+        "adadamp-accuracy",
+        ADADAMP,
+        "They reach the same accuracy as decaying the learning rate",
+        "about equal curves over epochs; Wide-ResNet 16-4, CIFAR-10, one run each (Figure 3)",
+        "batch_growth.py",
+        _fashion,
+    ),
+    Claim(
+        "adadamp-minutes",
+        ADADAMP,
+        "With all-reduce and workers that follow the batch, training takes 45 to 74 minutes in "
+        "place of 122",
+        "121.7; 73.6; 67.7; 67.7; 45.1 minutes, simulated at 54 Gb/s (Table 2)",
+        "",
+        _table_2,
+    ),
+    Claim(
+        "adadamp-workers",
+        ADADAMP,
+        "When workers follow the batch, the time of an update does not grow with it",
+        "time roughly proportional to updates; simulated, up to 125 workers (Figure 4)",
+        "workers_follow_batch.py",
+    ),
+    Claim(
+        "adadamp-server",
+        ADADAMP,
+        "All-reduce in place of a parameter server removes most of the overhead",
+        "107.2 against 67.7 minutes for 3.2k (Table 2, simulated)",
+        "cluster_overhead.py",
+    ),
+    Claim(
+        "cost-model",
+        ADADAMP,
+        "Training time can be simulated from time per example, network and architecture",
+        "used for Table 2; not checked against real runs",
+        "cost_model.py",
+        _cost_model,
+    ),
+    Claim(
+        "adaptive-sgd",
+        DISSERTATION,
+        "Adaptive batches need about the updates of gradient descent and the epochs of SGD",
+        "“not far from” gradient descent in updates, “nearly the same” data as SGD; linear network "
+        "on synthetic data (Figure 3.2)",
+        "batch_growth.py",
+        _synthetic,
+    ),
+    Claim(
+        "radadamp",
+        DISSERTATION,
+        "RadaDamp and GeoDamp need far fewer updates than their twins that decay the rate",
+        "“far fewer” updates, similar epochs; CNN on Fashion-MNIST (Figure 3.3)",
+        "batch_growth.py",
+        _fashion,
+    ),
+    Claim(
+        "hyperband-serial",
+        DISSERTATION,
+        "Hyperband finds a good model with less work than random search",
+        "higher accuracy at equal epochs; synthetic data, 200 runs (Figure 2.3a)",
+        "hyperband_serial.py",
+        _hyperband_serial,
+    ),
+    Claim(
+        "hyperband-priority",
+        DISSERTATION,
+        "Training high scorers first halves the time to a given score",
+        "about a factor of 2, 4 workers (Figure 2.3b)",
+        "hyperband_priority.py",
+        _hyperband_priority,
+    ),
+    Claim(
+        "hyperband-scaling",
+        DISSERTATION,
+        "Hyperband's speed-up is about the number of workers up to 16",
+        "under 15 minutes on 8 workers, saturating between 16 and 24; recorded run of an "
+        "auto-encoder, replayed (Figure 2.5b)",
+        "hyperband_scaling.py",
+        _hyperband_scaling,
+    ),
+    Claim(
+        "atomo",
+        DISSERTATION,
+        "QSGD and ATOMO train faster than sending whole gradients, with similar accuracy",
+        "“significantly” faster; ResNet-18, SVHN (Figure 3.10)",
+    ),
+    Claim(
+        "arr",
+        DISSERTATION,
+        "ARR needs fewer answers than random sampling; Greedy does not",
+        "1,800 against 4,500 answers to a mean distance of 4 (0.40); 90 alien eggs, a real crowd, "
+        "10 runs (Figure 4.5)",
+        "active_vs_random.py",
+        _active,
+    ),
+    Claim(
+        "arr-served",
+        DISSERTATION,
+        "The saving survives in a running service, where answers arrive while the model is behind",
+        "as above, on Salmon with a crowd",
+        "serve_active.py",
+        _served,
+    ),
+    Claim(
+        "queries",
+        DISSERTATION,
+        "Scoring queries in one sweep lets many more be searched than one by one",
+        "about 10,000 queries in 50 ms against at most 60 with NEXT, 167 times as many; 85 items "
+        "(Figure 4.3)",
+        "query_search.py",
+        _queries,
+    ),
+    Claim(
+        "adpsgd-accuracy",
+        AVERAGING,
+        "Adaptive averaging is more accurate than a constant period with no more communication",
+        "GoogLeNet 93.49 against 93.08 %, VGG16 92.17 against 91.29 %; CIFAR-10, batch 2048 "
+        "(Table I)",
+    ),
+    Claim(
+        "adpsgd-time",
+        AVERAGING,
+        "It is faster than averaging gradients in every update",
+        "1.14 to 1.27 times at 100 Gb/s, 1.46 to 1.95 times at 10 Gb/s; 16 P100 GPUs",
+    ),
+    Claim(
+        "adpsgd-qsgd",
+        AVERAGING,
+        "It converges faster than 8-bit QSGD with half of its communication",
+        "smaller loss, higher accuracy; CIFAR-10 and ImageNet (Figures 4, 5, 7)",
+    ),
+    Claim(
+        "crossbow",
+        TAMING,
+        "Several small-batch replicas, averaged, train faster than one",
+        "4 replicas: 1.4 times the throughput, 14 epochs in place of 30, 3.2 times faster to 80 %; "
+        "ResNet-32, one Titan X (Figure 3)",
+    ),
+    Claim(
+        "noise-scale",
+        TAMING,
+        "A batch that follows the gradient noise scale reaches an accuracy sooner than a fixed one",
+        "32 % faster than batch 256 to 72 %; ResNet-32, CIFAR-10, 4 Titan X (Figure 5)",
+    ),
+)

@@ -1,0 +1,71 @@
+"""The evidence page says what the results say, and nothing else."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def evidence(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("evidence")
+
+
+@pytest.fixture
+def claims(evidence):
+    return importlib.import_module("evidence_claims")
+
+
+def test_the_page_is_current(evidence):
+    same = evidence.PAGE.read_text() == evidence.page()
+    assert same, "Run `python docs/evidence.py` and commit docs/evidence.md."
+
+
+def test_all_four_papers_have_claims_with_keys_of_their_own(evidence):
+    assert {claim.paper for claim in evidence.CLAIMS} == set(evidence.PAPERS)
+    assert len({claim.key for claim in evidence.CLAIMS}) == len(evidence.CLAIMS)
+
+
+def test_every_script_exists(evidence):
+    scripts = [claim.script for claim in evidence.CLAIMS if claim.script]
+    assert [name for name in scripts if not (ROOT / "benchmarks" / name).exists()] == []
+
+
+def test_without_results_it_says_so(evidence, tmp_path):
+    text = evidence.page(tmp_path)
+    measured = [claim for claim in evidence.CLAIMS if claim.script != ""]
+    assert text.count(f"| {evidence.NOT_YET} |") == len(measured)
+
+
+def test_results_that_appear_later_are_taken_up(evidence, tmp_path):
+    entry = {"measured": "1.5 times at 1 Gb/s", "verdict": "yes"}
+    content = {"command": "python benchmarks/averaging.py", "evidence": {"adpsgd-time": entry}}
+    (tmp_path / "averaging.json").write_text(json.dumps(content))
+    line = next(
+        line for line in evidence.page(tmp_path).splitlines() if "1.5 times at 1 Gb/s" in line
+    )
+    assert line.endswith("| 1.5 times at 1 Gb/s | yes | `python benchmarks/averaging.py` |")
+
+
+def test_results_without_a_reader_are_pointed_at(evidence, tmp_path):
+    (tmp_path / "cluster_overhead.json").write_text('{"rows": []}')
+    assert "see `benchmarks/results/cluster_overhead.json`" in evidence.page(tmp_path)
+
+
+@pytest.mark.parametrize(("key", "verdict"), [("nobody-claims-it", "yes"), ("atomo", "splendid")])
+def test_evidence_for_nothing_is_refused(evidence, tmp_path, key, verdict):
+    entry = {key: {"measured": "x", "verdict": verdict}}
+    (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": entry}))
+    with pytest.raises(ValueError, match=r"x\.json: evidence must map a claim"):
+        evidence.page(tmp_path)
+
+
+def test_a_worse_result_changes_the_verdict(evidence, claims):
+    results = json.loads((evidence.RESULTS / "hyperband_serial.json").read_text())
+    assert claims._hyperband_serial(results).verdict == claims.YES
+    results["results"]["Hyperband, score first"]["calls_to_random_final"] = 10**6
+    assert claims._hyperband_serial(results).verdict == claims.NO
