@@ -68,12 +68,14 @@ def page(results: Path = RESULTS) -> str:
         "<!-- Written by docs/evidence.py from benchmarks/results. Change that, not this. -->",
         "",
         "accelerando builds on four papers. Here is every headline claim of theirs, what they "
-        "reported and on what, and what this library does on far smaller machines: two cores, no GPU, small "
-        "networks and data sets. A *yes* therefore means that the effect is there and about as "
-        "large, not that the same experiment was repeated. What did not come out is in the table, too.",
+        "reported and on what, and what this library does on far smaller machines: two cores, no "
+        "GPU, small networks and data sets. A *yes* therefore means that the effect is there and "
+        "about as large, not that the same experiment was repeated. What did not come out is in "
+        "the table, too.",
         "",
         "The third column is read from `benchmarks/results/*.json`, which the command in the last "
-        "one writes, with versions and settings; a test fails while this page and the results differ. "
+        "one writes, with versions and settings; a test fails while this page and the results "
+        "differ. "
         "`python docs/evidence.py` writes it anew.",
         "",
     ]

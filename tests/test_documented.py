@@ -54,7 +54,7 @@ def options(path, parser):
             yield pytest.param(path, action, id=f"{path} {action.option_strings[0]}")
 
 
-@pytest.mark.parametrize(("path", "action"), options("accelerando", build_parser()))
+@pytest.mark.parametrize(("path", "action"), list(options("accelerando", build_parser())))
 def test_every_option_says_what_it_does(path, action):
     assert action.help
 
