@@ -19,6 +19,8 @@ from accelerando.search import (
 )
 
 SPACE = {"alpha": loguniform(1e-5, 1.0)}
+# The tests' names show the settings, and those of a distribution its address in memory.
+NAMEABLE = {"alpha": [10.0**power for power in range(-12, 1)]}
 SEARCHES = {
     "hyperband": (HyperbandSearchCV, {"max_iter": 9}),
     "successive halving": (SuccessiveHalvingSearchCV, {"n_initial_parameters": 9, "max_iter": 9}),
@@ -29,7 +31,8 @@ SEARCHES = {
 
 def make(name, **options):
     cls, own = SEARCHES[name]
-    return cls(SGDClassifier(), SPACE, **{"random_state": 0, "client": None, **own, **options})
+    space = options.pop("parameters", SPACE)
+    return cls(SGDClassifier(), space, **{"random_state": 0, "client": None, **own, **options})
 
 
 every_search = pytest.mark.parametrize("name", SEARCHES)
@@ -145,6 +148,8 @@ def test_tpe_learns_or_says_that_it_cannot(name, data):
             search.fit(*data)
 
 
-@parametrize_with_checks([make(name, max_iter=3, error_score="raise") for name in SEARCHES])
+@parametrize_with_checks(
+    [make(name, parameters=NAMEABLE, max_iter=3, error_score="raise") for name in SEARCHES]
+)
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
