@@ -62,7 +62,7 @@ def _add_serve(commands: Any) -> None:
         "the first experiment. The variable ACCELERANDO_DATABASE keeps it off the command line",
     )
     serve.add_argument("--host", default="127.0.0.1", help="default: this computer only")
-    serve.add_argument("--port", type=int, default=8421)
+    serve.add_argument("--port", type=int, default=8421, help="0: any free one")
     serve.add_argument("--processes", type=int, default=1, help="web processes")
     serve.add_argument("--no-worker", action="store_true", help="another host has the worker")
     serve.add_argument("--turn", type=float, default=0.25, help="seconds between refits")
@@ -85,7 +85,7 @@ def _add_demo(commands: Any) -> None:
     demo.add_argument("--port", type=int, default=8421, help="0: any free one")
     demo.add_argument("--people", type=int, default=12, help="at the same time; default 12")
     demo.add_argument("--answers", type=int, default=4000, help="then they leave; default 4000")
-    demo.add_argument("--seed", type=int, default=0)
+    demo.add_argument("--seed", type=int, default=0, help="of the simulated participants")
     demo.add_argument("--no-browser", action="store_true", help="print the links only")
     demo.set_defaults(run=_demo)
 
@@ -128,14 +128,16 @@ def _add_embed(commands: Any) -> None:
         "CSV, or a .npy/.npz array of triplets.",
     )
     embed.add_argument("answers", type=Path, help="CSV with a header, .npy or .npz")
-    embed.add_argument("--dimensions", type=int, default=2)
-    embed.add_argument("-o", "--output", type=Path, default=Path("embedding.csv"))
+    embed.add_argument("--dimensions", type=int, default=2, help="of the embedding")
+    embed.add_argument(
+        "-o", "--output", type=Path, default=Path("embedding.csv"), help="where the positions go"
+    )
     embed.add_argument("--noise", default="tste", help="tste, ste, ckl, logistic, gnmds or soe")
     embed.add_argument("--lapse", default="0.05", help="careless share, or 'estimate'")
     embed.add_argument("--held-out", type=float, default=0.2, help="share of answers to test on")
     embed.add_argument("--picture", type=Path, help="default: the output with .png")
-    embed.add_argument("--no-picture", action="store_true")
-    embed.add_argument("--seed", type=int, default=0)
+    embed.add_argument("--no-picture", action="store_true", help="positions only")
+    embed.add_argument("--seed", type=int, default=0, help="of the first positions")
     embed.set_defaults(run=_embed)
 
 
@@ -146,12 +148,12 @@ def _add_plan(commands: Any) -> None:
         description="Simulate the experiment with a crowd as careful as people comparing alien "
         "eggs, and count the answers until the embedding is nearly as good as it can be.",
     )
-    planner.add_argument("--items", type=int, required=True)
-    planner.add_argument("--dimensions", type=int, default=2)
+    planner.add_argument("--items", type=int, required=True, help="how many there are")
+    planner.add_argument("--dimensions", type=int, default=2, help="of the embedding")
     planner.add_argument("--within", type=float, default=0.03, help="of the best accuracy")
     planner.add_argument("--runs", type=int, default=5, help="simulated experiments")
     planner.add_argument("--per-participant", type=int, default=50, help="answers each")
-    planner.add_argument("--seed", type=int, default=0)
+    planner.add_argument("--seed", type=int, default=0, help="of the simulated crowd")
     planner.set_defaults(run=_plan)
 
 
