@@ -12,10 +12,11 @@ _REAL = ("tests/train/cluster/", "tests/crowd/serve/", "tests/crowd/pages/", "te
 
 
 def pytest_collection_modifyitems(items):
-    """Give them a second try; the report says which ones needed it."""
+    """Give them time and a second try; the report says which ones needed it."""
     for item in items:
         if any(part in item.nodeid for part in _REAL):
             item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(autouse=True)

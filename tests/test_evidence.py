@@ -52,8 +52,8 @@ def test_results_that_appear_later_are_taken_up(evidence, tmp_path):
 
 
 def test_results_without_a_reader_are_pointed_at(evidence, tmp_path):
-    (tmp_path / "cluster_overhead.json").write_text('{"rows": []}')
-    assert "see `benchmarks/results/cluster_overhead.json`" in evidence.page(tmp_path)
+    (tmp_path / "workers_follow_batch.json").write_text('{"rows": []}')
+    assert "see `benchmarks/results/workers_follow_batch.json`" in evidence.page(tmp_path)
 
 
 @pytest.mark.parametrize(("key", "verdict"), [("nobody-claims-it", "yes"), ("atomo", "splendid")])

@@ -181,7 +181,7 @@ def test_a_large_search_runs_on_a_cluster_and_here_when_the_cluster_is_gone(capl
     positions = np.random.default_rng(0).normal(size=(400, 2))
     belief = Belief(positions, positions[:50], np.zeros((400, 50)), TSTE())
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as cluster:
         search = ClusterSearch(cluster.scheduler_address, seconds=0.2)
         found = search(belief, heads=[0, 1, 2], top=2, random_state=0)
