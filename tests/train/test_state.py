@@ -18,6 +18,7 @@ from torch import nn
 from accelerando.batch_size import Constant, GeoDamp, RadaDamp
 from accelerando.exceptions import NotFiniteError, StateError
 from accelerando.train import state
+from accelerando.train.cluster.packet import pack_state, unpack
 from tests.nets import classifier, parameters_of, regressor
 
 SCHEDULES = {
@@ -366,3 +367,13 @@ def test_the_file_is_tensors_and_json(line, tmp_path):
     plain = json.loads(content["json"])
     assert plain["run"]["update"] == 8
     assert len(plain["history"]) == 2
+
+
+def test_settings_drawn_by_numpy_can_be_saved(digits, tmp_path):
+    net = classifier(lr=np.float64(0.05), optimizer__momentum=np.float32(0.5), max_epochs=1)
+    net.fit(*digits)
+    net.save_state(tmp_path / "state")
+    again = classifier(lr=0.05, optimizer__momentum=0.5, max_epochs=1)
+    again.load_state(tmp_path / "state")
+    torch.testing.assert_close(parameters_of(again), parameters_of(net))
+    unpack(pack_state(net))  # what goes to other ranks

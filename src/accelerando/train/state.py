@@ -105,8 +105,17 @@ def learned(net: Any) -> dict[str, Any]:
     """Return what training has changed: parameters, buffers, the optimizers' memories."""
     return {
         "modules": dict(_states(net, net._modules + net._criteria)),
-        "optimizers": dict(_states(net, net._optimizers)),
+        "optimizers": _python_numbers(dict(_states(net, net._optimizers))),
     }
+
+
+def _python_numbers(content: Any) -> Any:
+    """Replace NumPy's numbers, as a search draws them for ``lr``: PyTorch reads tensors only."""
+    if isinstance(content, dict):
+        return {key: _python_numbers(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(_python_numbers(value) for value in content)
+    return content.item() if isinstance(content, np.generic) else content
 
 
 def position(net: Any) -> dict[str, Any]:
