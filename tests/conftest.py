@@ -19,6 +19,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.timeout(300))
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Show why a test needed its second try, whatever came of that."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first try of {report.nodeid} ({report.when})")
+        terminalreporter.line(str(report.longrepr))
+
+
 @pytest.fixture(autouse=True)
 def _one_thread_and_a_seed():
     torch.set_num_threads(1)

@@ -62,7 +62,7 @@ class Ear:
 
     def check(self) -> None:
         left = [line for line in self.heard if not any(word in line for word in self.forgiven)]
-        assert left == []
+        assert left == [], left
 
 
 @contextmanager

@@ -35,6 +35,7 @@ def test_the_network_is_cut_in_the_middle(lab: Lab, open_window: OpenWindow, ear
     first = anna.question()
     anna.choose("left")
     last = anna.question(after=first)
+    all_sent(page)
 
     page.context.set_offline(True)
     answered = [first]

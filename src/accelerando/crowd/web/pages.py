@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from sqlalchemy import Connection
 
@@ -94,6 +94,12 @@ async def front(request: Request, context: Ctx) -> Response:
         for now in running
     ]
     return render(request, "index.html", {"experiments": listed})
+
+
+@router.get("/favicon.ico")
+async def icon() -> Response:
+    """What browsers ask for beside anything that is no page of ours, such as a download."""
+    return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml")
 
 
 @router.get("/e/{name}")
