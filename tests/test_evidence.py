@@ -51,7 +51,9 @@ def test_results_that_appear_later_are_taken_up(evidence, tmp_path):
     assert line.endswith("| 1.5 times at 1 Gb/s | yes | `python benchmarks/averaging.py` |")
 
 
-def test_results_without_a_reader_are_pointed_at(evidence, tmp_path):
+def test_results_without_a_reader_are_pointed_at(evidence, tmp_path, monkeypatch):
+    unread = [claim._replace(read=None) for claim in evidence.CLAIMS if claim.script]
+    monkeypatch.setattr(evidence, "CLAIMS", unread)
     (tmp_path / "workers_follow_batch.json").write_text('{"rows": []}')
     assert "see `benchmarks/results/workers_follow_batch.json`" in evidence.page(tmp_path)
 
@@ -62,6 +64,19 @@ def test_evidence_for_nothing_is_refused(evidence, tmp_path, key, verdict):
     (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": entry}))
     with pytest.raises(ValueError, match=r"x\.json: evidence must map a claim"):
         evidence.page(tmp_path)
+
+
+def test_the_noise_scale_is_judged_by_seconds(claims):
+    def results(seconds, updates):
+        small = [{"epochs": 9, "updates": 900, "seconds": 90.0}] * 3
+        adaptive = [{"epochs": 9, "updates": updates, "seconds": seconds}] * 3
+        reached = {"static small": small, "adaptive": adaptive}
+        return {"target": 0.9, "settings": {"seeds": 3}, "reached": reached}
+
+    assert claims._noise_scale(results(60.0, 300)).verdict == claims.YES
+    assert claims._noise_scale(results(90.0, 300)).verdict == claims.PARTLY
+    assert claims._noise_scale(results(95.0, 950)).verdict == claims.NO
+    assert claims._noise_scale(results(None, None)).verdict == claims.NO
 
 
 def test_a_worse_result_changes_the_verdict(evidence, claims):

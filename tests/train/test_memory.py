@@ -37,6 +37,16 @@ def test_raised_inside_and_lowered_after_the_last_user(library):
     assert library.calls[2:] == [(-1, 64 << 20), (-3, 32 << 20)]
 
 
+def test_a_library_that_refuses_gets_the_largest_it_takes(library, monkeypatch):
+    def strict(parameter, value):
+        library.calls.append((parameter, value))
+        return int(parameter != -3 or value <= 32 << 20)
+
+    monkeypatch.setattr(library, "mallopt", strict)
+    with memory.steady_memory():
+        assert library.calls == [(-1, 1 << 30), (-3, 1 << 30), (-3, 32 << 20)]
+
+
 def test_one_arena_is_given_up_after_the_last_user(library):
     with memory.steady_memory():
         with memory.steady_memory(one_arena=True):

@@ -59,7 +59,8 @@ def steady_memory(*, one_arena: bool = False) -> Iterator[None]:
         _users += 1
         if _users == 1:
             glibc.mallopt(_TRIM_THRESHOLD, _WHILE_TRAINING)
-            glibc.mallopt(_MMAP_THRESHOLD, _WHILE_TRAINING)
+            if not glibc.mallopt(_MMAP_THRESHOLD, _WHILE_TRAINING):  # some allow no more than this
+                glibc.mallopt(_MMAP_THRESHOLD, _AFTERWARDS)
         if one_arena and not _limited:
             _limited = True
             glibc.mallopt(_ARENA_MAX, 1)
