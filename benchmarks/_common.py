@@ -29,26 +29,28 @@ console = Console() if sys.stdout.isatty() else Console(width=190)
 # -- arguments ------------------------------------------------------------------------------------
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser with the options that every benchmark has."""
+def parser(description: str, *, data: bool = True, cache: bool = True) -> argparse.ArgumentParser:
+    """Return a parser with the options that every benchmark has, or has use for."""
     made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--quick", action="store_true", help="a short version, under two minutes")
-    made.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="folder with fashion_mnist.npz (x_train, y_train, x_test, y_test); "
-        "without it the data come from OpenML",
-    )
+    if data:
+        made.add_argument(
+            "--data",
+            type=Path,
+            metavar="DIR",
+            help="folder with fashion_mnist.npz (x_train, y_train, x_test, y_test); "
+            "without it the data come from OpenML",
+        )
     made.add_argument("--output", type=Path, metavar="FILE", help="where to write the JSON")
-    made.add_argument(
-        "--cache",
-        type=Path,
-        metavar="FILE",
-        help="keep finished rows in this file and do not compute them again",
-    )
+    if cache:
+        made.add_argument(
+            "--cache",
+            type=Path,
+            metavar="FILE",
+            help="keep finished rows in this file and do not compute them again",
+        )
     return made
 
 

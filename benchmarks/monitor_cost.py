@@ -103,7 +103,7 @@ def measure(case: str, batch: int, updates: int, rounds: int, where: dict[str, A
 
 
 def main() -> None:
-    arguments = parser(__doc__ or "")
+    arguments = parser(__doc__ or "", data=False, cache=False)
     arguments.add_argument("--ranks", type=int, default=2, help="ranks of the second half")
     args = arguments.parse_args()
     torch.set_num_threads(1)
