@@ -122,3 +122,14 @@ def test_what_is_undefined_is_said_before_training(monitor):
 def test_a_memory_of_less_than_an_update_is_refused(kind):
     with pytest.raises(ValueError, match=f"'memory' parameter of {kind.__name__}"):
         kind(memory=0.5)
+
+
+@pytest.mark.parametrize(
+    "monitor", [one for one in MONITORS.values() if one.looks_at_parts], ids=repr
+)
+def test_one_that_looks_at_parts_learns_nothing_without_them(monitor):
+    """So that training need not ask it after every update."""
+    told, state = run_through(monitor, recorded())
+    values, after = monitor.observe(next(recorded())._replace(parts=0), state)
+    assert same(after, state)
+    assert same(values, told[-1])

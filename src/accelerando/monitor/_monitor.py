@@ -102,7 +102,10 @@ class Monitor(ABC):
     """The names of the numbers it yields; they become columns of ``updates_frame()``."""
 
     looks_at_parts: ClassVar[bool] = False
-    """Whether it needs the gradients of the parts of a batch."""
+    """Whether it needs the gradients of the parts of a batch.
+
+    If so, it is asked only after updates in which somebody looked at them.
+    """
 
     def start(self) -> State:
         """Return what the monitor remembers before the first update."""

@@ -172,11 +172,12 @@ class Control:
     def observe(self, run: Run, seen: Observation, plan: Plan | None) -> None:
         """Take in an update that is done, and let policies remember what they decided for it."""
         before = run.control
-        signals: dict[str, float] = {}
-        states: list[Any] = []
-        for monitor, state in zip(self.monitors, before["monitors"], strict=True):
-            values, remembered = monitor.observe(seen, state)
-            states.append(remembered)
+        signals: dict[str, float] = dict(before["signals"])
+        states: list[Any] = list(before["monitors"])
+        for number, monitor in enumerate(self.monitors):
+            if monitor.looks_at_parts and not seen.parts:
+                continue  # nothing new for it; in one process that is most updates
+            values, states[number] = monitor.observe(seen, states[number])
             signals.update(zip(monitor.signals, values, strict=True))
         run.control = {
             "monitors": states,
