@@ -221,3 +221,25 @@ def test_in_another_language_with_words_that_look_like_markup(
     dora.sees("Thank you")
     assert attack in seen
     assert page.title().startswith("Ähnlichkeit </script>")
+
+
+def test_written_from_right_to_left_left_is_still_left(lab: Lab, open_window: OpenWindow) -> None:
+    link = lab.new("right-to-left", language="ar", participants={"answers": 2})
+    page = open_window()
+    farah = Participant(page)
+    page.goto(link)
+    assert page.locator("html").get_attribute("dir") == "rtl"
+    farah.press("Start")
+    last, wanted = None, []
+    for key in ("ArrowLeft", "ArrowRight"):
+        last = farah.question(after=last)
+        boxes = [page.locator(f".choice.{side}").bounding_box() for side in ("left", "right")]
+        assert boxes[0] is not None
+        assert boxes[1] is not None
+        assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+        wanted.append(farah.numbers()[1 if key == "ArrowLeft" else 2])
+        page.keyboard.press(key)
+    farah.sees("Thank you")
+    rows = [row for row in lab.answers("right-to-left") if row["kind"] == "query"]
+    assert [int(row["winner"]) for row in rows] == wanted
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
