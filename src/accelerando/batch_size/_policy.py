@@ -276,6 +276,27 @@ def replay(
 ) -> list[int]:
     """Return the batch sizes a policy would choose for recorded losses, without training.
 
+    Parameters
+    ----------
+    policy : int, policy class, policy instance, or function
+        What an estimator takes as ``batch_size``.
+    losses : list of float
+        The training loss of each update. A policy that measures the loss on the training set is
+        given the same numbers.
+    grad_norms : list of float, optional
+        The norm of the gradient in each update, for policies that look at it; 0 if not given.
+    updates_per_epoch : int, default=1
+        How many updates make an epoch, for policies that count epochs.
+    n_examples : int, optional
+        Rows of the training set; no batch is larger.
+    max_batch_size : int, optional
+        The largest batch, as for an estimator.
+
+    Returns
+    -------
+    list of int
+        The size of the first batch, and of the one after each loss: one more than there are losses.
+
     Examples
     --------
     >>> from accelerando.batch_size import GeoDamp

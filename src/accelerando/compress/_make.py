@@ -11,6 +11,19 @@ from accelerando.compress._codec import Compressor
 def as_compressor(compression: Any, params: Mapping[str, Any] | None = None) -> Compressor | None:
     """Return the compressor that ``compression`` and ``compression__x`` parameters describe.
 
+    Parameters
+    ----------
+    compression : compressor class, compressor instance, or None
+        What an estimator takes as ``compression``.
+    params : mapping, optional
+        The ``compression__x`` parameters, without the prefix: for the class, or in place of the
+        instance's own settings.
+
+    Returns
+    -------
+    Compressor or None
+        None if gradients are sent as they are.
+
     Examples
     --------
     >>> from accelerando.compress import QSGD, as_compressor

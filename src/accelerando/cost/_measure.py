@@ -17,7 +17,17 @@ SKIP = 3  # the first updates of a process are slow
 
 
 class Measured(NamedTuple):
-    """What :func:`measure` found; ``plan(..., **measured._asdict())`` takes it."""
+    """What :func:`measure` found; ``plan(..., **measured._asdict())`` takes it.
+
+    Attributes
+    ----------
+    seconds_per_example : float
+        Forward and backward pass of one row on one worker.
+    overhead : float
+        Seconds that every update takes besides.
+    parameters : int
+        Numbers that are trained.
+    """
 
     seconds_per_example: float
     overhead: float

@@ -47,7 +47,15 @@ INSTANT = Network(bandwidth=math.inf)
 
 
 class Preset(NamedTuple):
-    """A network with the way in which it is used."""
+    """A network with the way in which it is used.
+
+    Attributes
+    ----------
+    network : Network
+        Bandwidth and latency.
+    architecture : {"all-reduce", "centralized"}
+        How gradients meet on it; see :func:`communication`.
+    """
 
     network: Network
     architecture: str
@@ -85,6 +93,24 @@ def communication(
 
     A single worker of the first kind has nobody to talk to; one of the second still talks to the
     server.
+
+    Parameters
+    ----------
+    architecture : {"all-reduce", "centralized"}
+        Which of the two.
+    workers : int
+        How many compute gradients, :math:`P`.
+    size : float
+        Bytes of the gradients of one worker, :math:`n`: four for each parameter of the model.
+    network : Network
+        What they are sent through.
+
+    Returns
+    -------
+    seconds : float
+        The time :math:`T`.
+    sent : float
+        Bytes that all machines send together.
 
     References
     ----------

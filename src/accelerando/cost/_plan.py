@@ -26,7 +26,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setting:
-    """Machines, network and model that updates are made with; see :func:`plan`."""
+    """Machines, network and model that updates are made with, as :func:`plan` takes them.
+
+    Parameters
+    ----------
+    parameters : int
+        Numbers that are trained; each travels as four bytes.
+    seconds_per_example : float
+        Forward and backward pass of one row on one worker.
+    overhead : float, default=0.0
+        Seconds that every update takes besides.
+    examples_per_worker : int, default=128
+        Rows of a batch that are worth a worker of their own.
+    min_workers, max_workers : int, default=1
+        The fewest and the most workers that a batch gets.
+    network : Network
+        The network between workers; one that costs nothing if not given.
+    architecture : {"all-reduce", "centralized"}, default="all-reduce"
+        How gradients meet; see :func:`communication`.
+    price_per_worker_hour : float or None, default=None
+        What a worker costs, in any currency.
+    """
 
     parameters: int
     seconds_per_example: float
@@ -59,10 +79,15 @@ class Setting:
 class Plan:
     """What a training run will take; made by :func:`plan` and :func:`replay`.
 
+    Parameters
+    ----------
+    updates_ : Updates
+        Epoch, rows and batch size of every update.
+    setting : Setting
+        What is assumed about machines, network and model.
+
     Attributes
     ----------
-    setting : Setting
-        What was assumed.
     updates : int
         Model updates.
     seconds : float

@@ -137,6 +137,26 @@ def log_posterior(
     crowd-kernel paper, and with the weight ``feet`` on those of its winner and its loser, judged
     with the head and the other foot where the embedding has them.
 
+    Parameters
+    ----------
+    positions : array of shape (n_items, n_components)
+        The embedding.
+    triplets : array of shape (n_answers, 3)
+        Rows ``(head, winner, loser)``.
+    noise : str or NoiseModel, default="tste"
+        How likely an answer is at given distances; see :func:`noise_model`.
+    lapse : float, default=0.0
+        Share of answers that are given without looking.
+    places : array of shape (n_places, n_components), optional
+        Where an item may be; the positions themselves by default.
+    feet : float, default=1.0
+        Weight of an answer for the places of its winner and its loser.
+
+    Returns
+    -------
+    array of shape (n_items, n_places)
+        Up to a constant in each row.
+
     Examples
     --------
     >>> table = log_posterior([[0.0], [1.0], [4.0]], [[0, 1, 2]])

@@ -57,7 +57,27 @@ class Served:
 
 @dataclass
 class DeskState:
-    """What changes while queries are handed out; the desk itself holds settings only."""
+    """What changes while queries are handed out; the desk itself holds settings only.
+
+    :meth:`Desk.open` makes one.
+
+    Parameters
+    ----------
+    seed : int
+        Together with ``served`` it decides the next random numbers.
+    served : int, default=0
+        How many queries have been handed out.
+    samplers : dict of str to SamplerState
+        What each sampler remembers, by its name.
+    personal : dict of (str, str) to SamplerState
+        The same for samplers that give everybody an own order, by sampler and participant.
+    queues : dict of str to list of Query
+        Ready queries of each adaptive sampler, best first; or an object that takes them from
+        elsewhere, with ``__iter__`` and ``__delitem__``.
+    asked : dict of str to set
+        Keys of the queries that each participant has seen; or an object that looks them up
+        elsewhere, with ``__contains__`` and ``add``.
+    """
 
     seed: int
     served: int = 0

@@ -23,6 +23,15 @@ def triplet_accuracy(
 ) -> float:
     """Share of triplets ``(head, winner, loser)`` whose winner lies nearer; a tie counts one half.
 
+    Parameters
+    ----------
+    embedding : array of shape (n_items, n_components)
+        Where the items are.
+    triplets : array of shape (n_answers, 3)
+        Answers as rows ``(head, winner, loser)``.
+    sample_weight : array of shape (n_answers,), optional
+        Weight of each answer; all count the same by default.
+
     Examples
     --------
     >>> triplet_accuracy([[0.0], [1.0], [3.0]], [[0, 1, 2], [2, 0, 1]])
@@ -43,6 +52,20 @@ def accuracy_band(right: float, n_answers: int, z: float = 1.96) -> tuple[float,
     """Wilson's confidence band of a share ``right`` of ``n_answers``.
 
     Unlike ``±z·√(p(1−p)/n)`` it stays inside [0, 1] and is honest for few answers (Wilson, 1927).
+
+    Parameters
+    ----------
+    right : float
+        The share, from 0 to 1.
+    n_answers : int
+        Of how many answers.
+    z : float, default=1.96
+        Width in standard errors; 1.96 holds the true share 95 times in a hundred.
+
+    Returns
+    -------
+    low, high : float
+        The ends of the band.
 
     Examples
     --------
@@ -137,6 +160,13 @@ def procrustes(embedding: ArrayLike, truth: ArrayLike) -> tuple[Array, float]:
 
     Finds ``min ‖truth − (s · embedding · R + t)‖²`` over rotations and reflections R, a scale s
     and a shift t by one singular value decomposition (Schönemann, 1966).
+
+    Parameters
+    ----------
+    embedding : array of shape (n_items, n_components)
+        What is moved.
+    truth : array of shape (n_items, n_true_components)
+        What it is moved onto. The one with fewer components gets further ones of zeros.
 
     Returns
     -------

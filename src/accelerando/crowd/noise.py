@@ -281,6 +281,12 @@ _MODELS: dict[str, type[NoiseModel]] = {
 def noise_model(noise: str | NoiseModel) -> NoiseModel:
     """The noise model of that name, or the given one.
 
+    Parameters
+    ----------
+    noise : str or NoiseModel
+        "ckl", "gnmds", "logistic", "soe", "ste" or "tste" for the model with its usual settings; or
+        a model, which is returned as it is.
+
     Examples
     --------
     >>> noise_model("ckl")

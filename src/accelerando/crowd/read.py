@@ -23,7 +23,15 @@ _RANDOM_SCORE = -9999.0  # what Salmon writes for queries that no score chose
 
 @dataclass(frozen=True)
 class Problem:
-    """A row that could not be used: its line in the file (or row of the array) and why."""
+    """A row that could not be used.
+
+    Attributes
+    ----------
+    line : int
+        Its line in the file, or row of the array.
+    reason : str
+        Why it could not be used, for people to read.
+    """
 
     line: int
     reason: str
@@ -64,6 +72,16 @@ def read_answers(path: str | Path) -> Answers:
     there.
     A ``.npy`` holds rows ``(head, winner, loser)``; a ``.npz`` holds ``triplets``, or ``queries``
     and ``responses`` (true or 1: the second column is nearer to the first, false or −1: the third).
+
+    Parameters
+    ----------
+    path : str or Path
+        The file; its ending tells which kind it is.
+
+    Returns
+    -------
+    Answers
+        Items, triplets, and the rows that could not be used.
 
     Examples
     --------

@@ -28,6 +28,15 @@ class Query(NamedTuple):
     """Is ``left`` or ``right`` more like ``head``? With the score that chose the query.
 
     Queries drawn at random have no score; they double as the held-out set.
+
+    Attributes
+    ----------
+    head : int
+        The item that the two others are compared with.
+    left, right : int
+        The feet, in the order in which they are shown.
+    score : float or None, default=None
+        What chose the query.
     """
 
     head: int

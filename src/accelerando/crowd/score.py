@@ -73,6 +73,18 @@ def uncertainty(queries: ArrayLike, belief: Belief) -> Array:
     """Entropy of each query's answer if every item sits where the embedding says.
 
     Cheap, but it asks most about pairs that are truly equally far, where an answer says little.
+
+    Parameters
+    ----------
+    queries : array of shape (n_queries, 3)
+        Rows ``(head, left, right)``.
+    belief : Belief
+        Positions and noise; its posterior is not used.
+
+    Returns
+    -------
+    array of shape (n_queries,)
+        In nats: log 2 where both answers are equally likely.
     """
     head, left, right = as_queries(queries, n_items=belief.n_items).T
     to_left, to_right = (
@@ -84,6 +96,17 @@ def uncertainty(queries: ArrayLike, belief: Belief) -> Array:
 
 
 def head_entropy(belief: Belief) -> Array:
-    """``H(τ_h)`` of every head: how open its place still is."""
+    """``H(τ_h)`` of every head: how open its place still is.
+
+    Parameters
+    ----------
+    belief : Belief
+        Whose posterior it is.
+
+    Returns
+    -------
+    array of shape (n_items,)
+        In nats: 0 where the place is certain.
+    """
     weights = belief.posterior()
     return np.asarray(-(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1))

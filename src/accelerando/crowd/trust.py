@@ -43,6 +43,15 @@ _LEAST = 0.2
 class Claims:
     """What embeddings claimed about answers to chosen queries, and what came true.
 
+    Parameters
+    ----------
+    number : list of int, optional
+        Which answer each claim is about, counted from 0 over all answers.
+    claimed : list of float, optional
+        The probability that the embedding gave the answer it found likelier: ½ or more.
+    came_true : list of bool, optional
+        Whether that was the answer. All three lists are empty at first; :meth:`add` fills them.
+
     Examples
     --------
     >>> claims = Claims()

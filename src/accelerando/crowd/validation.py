@@ -108,6 +108,14 @@ def repeat_agreement(
 ) -> float | None:
     """Share of queries answered again with the same winner as before; None without repeats.
 
+    Parameters
+    ----------
+    queries : sequence of (head, left, right)
+        One participant's queries in the order in which they were asked. The same feet in the other
+        order are the same query.
+    winners : sequence of int
+        The item that was chosen in each.
+
     Examples
     --------
     >>> repeat_agreement([(0, 1, 9), (0, 9, 1), (3, 4, 5)], [1, 1, 4])

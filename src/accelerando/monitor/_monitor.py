@@ -169,7 +169,18 @@ class Moments(NamedTuple):
 
 
 def moments(seen: Observation) -> Moments | None:
-    """Return the estimates of one update; None if its parts were not looked at."""
+    """Return the estimates of one update; None if its parts were not looked at.
+
+    Parameters
+    ----------
+    seen : Observation
+        What a monitor is given; ``parts`` is at least 2 where the parts of a batch were looked at.
+
+    Returns
+    -------
+    Moments or None
+        Variance and squared norm; the formulas stand there.
+    """
     if seen.parts < 2:
         return None
     between = max(0.0, seen.parts_square - seen.grad_square)

@@ -17,6 +17,11 @@ class Signals(Mapping[str, float]):
     ``momentum`` (of the next update, as decided so far) and ``ranks``; beside them the signals of
     the monitors. What is not known yet is ``nan``, with which every comparison is false.
 
+    Parameters
+    ----------
+    values : mapping of str to float
+        The numbers by name; a copy is kept.
+
     Examples
     --------
     >>> from accelerando.policies import Signals

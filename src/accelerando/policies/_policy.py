@@ -126,6 +126,11 @@ class Every(Policy):
 def as_policy(policy: Any) -> Policy:
     """Turn what a user may put into ``policies=`` into a policy.
 
+    Parameters
+    ----------
+    policy : Policy or function
+        A function takes the signals and returns a Decision, or None to leave everything as it is.
+
     Examples
     --------
     >>> from accelerando.policies import Every, as_policy

@@ -21,6 +21,11 @@ class AsyncHalvingSearchCV(BaseSearchCV):
 
     Parameters
     ----------
+    estimator : estimator
+        Anything with ``partial_fit``, ``get_params`` and ``set_params``. One that holds a Dask
+        client in a parameter trains on the cluster itself: its calls are made in this process.
+    parameters : dict or list of dicts
+        Lists or distributions (with ``rvs``) by name. A model draws from one of several dicts.
     n_initial_parameters : int, default=81
         How many models start.
     n_initial_iter : int, default=1
@@ -32,14 +37,73 @@ class AsyncHalvingSearchCV(BaseSearchCV):
     in_flight : int, default=8
         How many models the algorithm has in training at a time, in its own clock (see Notes).
         More workers than this stay idle.
-    others
-        As for :class:`HyperbandSearchCV`; ``sampler="tpe"`` needs more than one bracket.
+    test_size : float or int, optional
+        Rows held out for validation, once for all models. Default: a fifth, or one block of a Dask
+        array with more than five.
+    patience : bool or int, default=False
+        Stop a model whose score has not risen by ``tol`` in so many calls. True is a third of the
+        calls of the longest trained models.
+    tol : float, default=0.001
+        The rise that patience asks for.
+    random_state : int, RandomState or None
+        An int makes the search repeatable, on any number of workers. It also seeds every
+        ``random_state`` of the models that is None.
+    scoring : str, callable, list or dict, optional
+        As in scikit-learn; default is the estimator's ``score``.
+    verbose : bool, default=False
+        Show a progress table.
+    prefix : str
+        The name of the search in that table.
+    predict_meta, predict_proba_meta, transform_meta : array, optional
+        An empty array like the result, for Dask arrays; found with one row of zeros by default.
+    refit : str or True
+        Which of several metrics decides.
+    client : "default", None or dask.distributed.Client
+        "default": the current client, or this process if there is none. None: this process.
+    priority : {"score", "fifo"}
+        Train high scorers first, or in the order of the plan. The result is the same, but with
+        "score" good models come sooner.
+    slice_seconds : float, default=1.5
+        Work is cut into pieces of about this length, scored after each, so that a better model does
+        not wait for a long rung.
+    chunk_size : int, optional
+        Rows of a call when the data is in memory; default all. A Dask array has its own blocks.
+    sampler : {"random"}
+        How parameters are drawn. "tpe" is refused: it learns from brackets that are over, and here
+        there is only one; :class:`HyperbandSearchCV` has several.
+    error_score : float or "raise", default=nan
+        The score of a model that raises. NaN never wins.
+    max_seconds, max_calls : optional
+        End with the best so far.
+    checkpoint : path, optional
+        A directory for history and model states; a search that is started again with it goes on
+        where it was. The files are pickles: use directories that you trust.
 
     Attributes
     ----------
-    metadata : dict
-        ``partial_fit_calls`` is what the plan needs at least: early promotions that turn out not to
-        be among the best cost more, and ``metadata_`` says how much.
+    best_estimator_, best_params_, best_score_, best_index_
+        The winner; the index is into ``cv_results_``.
+    cv_results_ : dict of arrays
+        One entry per model.
+    history_ : list of dict
+        One entry per score, in the order of time; ``model_history_`` has them by model.
+    metadata, metadata_ : dict
+        The plan, and what was done. ``partial_fit_calls`` of the plan is what it needs at least:
+        early promotions that turn out not to be among the best cost more, and ``metadata_`` says
+        how much.
+    best_so_far_ : dict or None
+        The best at this moment; ask from another thread while ``fit`` runs.
+    stop_reason_ : str
+        "finished", "stopped" (by :meth:`stop` or Ctrl-C), "interrupted" (by a second Ctrl-C in the
+        middle of a call), "max_seconds" or "max_calls".
+    n_iter_ : int
+        Calls of the winner.
+    n_live_models_ : int
+        The largest number of models that were kept at a time. A model lives from its first call
+        until its bracket drops it, so this is at most ``metadata["n_models"]``; besides, the best
+        of the dropped ones is kept.
+    scorer_, n_splits_, multimetric_
+        As in scikit-learn.
 
     Notes
     -----

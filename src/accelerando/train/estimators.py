@@ -114,6 +114,9 @@ class NeuralNetClassifier(AdaptiveNet, skorch.NeuralNetClassifier):  # type: ign
         As for :class:`NeuralNet` and :class:`skorch.NeuralNetClassifier`.
     criterion : class, default=torch.nn.NLLLoss
         With NLLLoss the module's outputs are probabilities, with CrossEntropyLoss they are logits.
+    train_split : callable or None, default=ValidSplit(5, stratified=True)
+        What divides the rows into those for training and those for validation: by default a fifth
+        is held out, with the same share of every class. None trains on all rows.
     classes : list or None, default=None
         The classes, if they cannot be seen from `y`.
 
