@@ -23,7 +23,9 @@ class ErrorFeedback(Compressor):
     The settings are here and the memory is outside, with whoever encodes: each rank of a cluster
     has one for every parameter that is compressed. A rank that is lost takes its memory with it,
     that is the part of a few past gradients that it had not sent yet; a rank that joins begins
-    with none. The memories are not part of a saved state.
+    with none. The memories are not part of a saved state. Optimizers that evaluate several
+    gradients in an update, such as L-BFGS, are refused: they look at differences of gradients, in
+    which the memory has no place.
 
     Parameters
     ----------

@@ -8,10 +8,11 @@ from typing import Any
 import skorch
 from torch.utils.data import DataLoader, IterableDataset
 
-from accelerando.compress import Compressor, PowerSGD
+from accelerando.compress import Adaptive, Compressor, ErrorFeedback, PowerSGD
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import Setting
 from accelerando.train.feed import Feed
+from accelerando.train.loop import needs_closure
 from accelerando.train.loss import check_weightable, is_mean_over_rows
 from accelerando.train.microbatch import couples_rows
 from accelerando.train.plain import has_own_loss
@@ -84,6 +85,26 @@ def check_alone(compressor: Compressor) -> None:
             "client there is only this process. Pass a client, or a codec such as Atomo or QSGD, "
             "which this process applies to its own gradient."
         )
+
+
+def check_closures(net: Any) -> None:
+    """Refuse to remember what was not sent where one update sends several gradients.
+
+    L-BFGS takes differences of the gradients it has asked for, and steps by none of them as it is:
+    what error feedback would add to the next one belongs to no step.
+    """
+    compressor = net.compressor()
+    inner = compressor.codec if isinstance(compressor, Adaptive) else compressor
+    if not isinstance(inner, ErrorFeedback | PowerSGD):
+        return
+    for optimizer in (getattr(net, name + "_") for name in net._optimizers):
+        if needs_closure(optimizer):
+            raise UnsupportedError(
+                f"{type(optimizer).__name__} evaluates gradients several times in one update, and "
+                f"compression={compressor!r} adds to each what those before it left out: the "
+                "differences that the optimizer looks at would not be those of the loss. Take a "
+                "codec without memory, such as Atomo or QSGD, or another optimizer."
+            )
 
 
 def check_classes(y: Any) -> None:

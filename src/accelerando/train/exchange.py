@@ -20,7 +20,7 @@ import torch
 from accelerando.batch_size import Signals
 from accelerando.compress import Adaptive, Codec, Compressor, ErrorFeedback, decode
 from accelerando.compress._payload import DTYPES, seal, working_dtype
-from accelerando.exceptions import PayloadError
+from accelerando.exceptions import PayloadError, UnsupportedError
 from accelerando.train.world import Alone, Traffic
 
 SMALL = 1024  # entries; encoding fewer takes longer than sending them
@@ -135,6 +135,12 @@ class Exchange:
         self._generator.manual_seed(mixed % 2**63)
         if isinstance(self._codec, Codec):
             return self._codec.encode(gradient, self._generator)
+        if piece.name in self._left:  # a rule of Adaptive chose it; others were refused before
+            raise UnsupportedError(
+                f"{self._codec!r} was chosen for an update in which the optimizer evaluates "
+                "gradients several times. Let the rule choose a codec without memory, or take "
+                "another optimizer."
+            )
         remembered = self.memory.get(piece.name)
         payload, left = self._codec.encode_with(gradient, remembered, self._generator)
         self._left[piece.name] = left

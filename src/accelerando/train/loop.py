@@ -70,7 +70,7 @@ class Training:
         self.plain = Plain(self.net, self.fit_params)
         self.sums = getattr(self.net.criterion_, "reduction", "mean") == "sum"
         self.momentum: float | None = None  # what policies want it to be
-        self.needs_closure = any(_needs_closure(optimizer) for optimizer in self.optimizers)
+        self.needs_closure = any(needs_closure(optimizer) for optimizer in self.optimizers)
 
     def look_at_parameters(self) -> None:
         """List the parameters; a callback may freeze or replace some between two epochs."""
@@ -338,7 +338,7 @@ def _put_back(tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -
             tensor.copy_(value)
 
 
-def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
     """Tell whether the optimizer evaluates the loss itself, like L-BFGS."""
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty

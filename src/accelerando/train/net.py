@@ -236,6 +236,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         checks.check_settings(self)
         self._read_checkpoint()
         own_step = checks.check_overrides(self, weighted=weights is not None)
+        checks.check_closures(self)
         feed = self._feed(dataset)
         checks.check_feed(self, feed)
         self._begin_or_continue(feed, self.max_epochs if epochs is None else epochs)

@@ -206,3 +206,37 @@ def test_what_cannot_work_is_said_before(digits):
     )
     with pytest.raises(UnsupportedError, match="train_step"):
         own.fit(*digits)
+
+
+def lbfgs(compression, client=None):
+    return net_of(
+        client, compression=compression, optimizer=torch.optim.LBFGS, lr=0.1, batch_size=-1,
+        optimizer__max_iter=3, max_epochs=3,
+    )  # fmt: skip
+
+
+def test_an_optimizer_that_evaluates_several_gradients_may_compress_them(digits):
+    whole, fine = lbfgs(None).fit(*digits), lbfgs(QSGD(bits=8)).fit(*digits)
+    assert fine.updates_frame()["loss"].iloc[-1] < 0.9 * fine.updates_frame()["loss"].iloc[0]
+    assert not torch.equal(parameters_of(fine), parameters_of(whole))
+    # Everything kept is everything, in each evaluation.
+    kept = lbfgs(RandomK(1.0)).fit(*digits)
+    torch.testing.assert_close(parameters_of(kept), parameters_of(whole))
+
+
+@pytest.mark.parametrize(
+    "remembers",
+    [
+        ErrorFeedback(TopK(0.1)),
+        Adaptive(ErrorFeedback(SignSGD()), lambda signals: None),
+        Adaptive(QSGD(), lambda signals: ErrorFeedback(TopK(0.1))),
+    ],
+)
+def test_error_feedback_is_refused_where_an_update_has_several_gradients(remembers, digits):
+    with pytest.raises(UnsupportedError, match="evaluates gradients several times"):
+        lbfgs(remembers).fit(*digits)
+
+
+def test_ranks_refuse_it_too(client, digits):
+    with pytest.raises(UnsupportedError, match="LBFGS evaluates gradients several times"):
+        lbfgs(PowerSGD(), client).fit(*digits)
