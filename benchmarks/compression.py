@@ -1,9 +1,9 @@
-"""What does a codec save, what does it cost, and how much noise does it add?
+"""What does a codec save, what does it cost, and does training get faster with it?
 
-Gradients of a ResNet-style network (2.8 million weights, width 64) on CIFAR-10, the mean over a
-batch of 128, are taken before training, and after each of a few epochs of SGD on part of the data.
-For every codec the script reports, of the layers that the estimators compress (matrices and
-convolutions of at least 1024 entries),
+(a) Codecs by themselves. Gradients of a ResNet-style network (2.8 million weights, width 64) on
+CIFAR-10, the mean over a batch of 128, are taken before training, and after each of a few epochs of
+SGD on part of the data. For every codec the script reports, of the layers that the estimators
+compress (matrices and convolutions of at least 1024 entries),
 
 bytes     of a gradient's payloads, headers included, and the share of the bytes of float32
 ms        to encode and to decode on one core, the fastest of a few times
@@ -12,216 +12,91 @@ variance  ‖ĝ − g‖² / ‖g‖² of single draws, and what theory expects,
 and on a vector of four million normal numbers the speed of encoding and decoding in megabytes of
 float32 per second and core. Variance is what an unbiased codec costs in convergence; for those
 that are biased it is the error before error feedback.
+
+(b) Training on CIFAR-10 with two ranks, each a Dask worker in a network namespace, whose network is
+slow (``tc tbf``; --bandwidth): seconds and bytes to an accuracy, with SGD, Atomo, QSGD, TernGrad
+and PowerSGD. Each has its own step size, the power of two with the least validation loss after a
+short run, as in D.4 of the dissertation; no momentum, as in 3.3.5. The runs that tune are on the
+same two ranks, without the limit. Where a codec loses, the table says so. Needs root; iproute2 is
+installed if it is missing and apt-get can do it. The namespaces have no way out, and are removed at
+the end, after Ctrl-C, too. --cache FILE keeps finished runs, so that it can be stopped and go on.
+
+Data: --data DIR with cifar10_small.npz. On two quiet cores (a) takes about DURATION_A and (b)
+about DURATION_B; with --quick both together less than two.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import time
-from collections.abc import Callable
+import json
+import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-from torch import nn
+from _common import NoDataError, console, output_path, parser, write
+from _compression_codecs import codecs_alone
+from _compression_training import RANKS, inside
+from _compression_verdict import evidence, judged, show
+from _namespace_cluster import found_inside, leave_properly
+from _namespaces import why_not
 
-from _common import NoDataError, console, output_path, parser, print_table, write
-from accelerando.compress import (
-    QSGD,
-    Atomo,
-    Codec,
-    LqQuantize,
-    RandomK,
-    SignSGD,
-    TernGrad,
-    TopK,
-)
-from accelerando.train.exchange import is_small
-
-CODECS: dict[str, Codec] = {
-    **{f"Atomo({s})": Atomo(s) for s in (1, 2, 3, 4)},
-    "Atomo(3), exact": Atomo(3, method="exact"),
-    "Atomo(3), randomized": Atomo(3, method="randomized"),
-    "Atomo(1 %, entries)": Atomo(0.01, atoms="entries"),
-    "Atomo(1 %, fourier)": Atomo(0.01, atoms="fourier"),
-    **{f"QSGD({b})": QSGD(b) for b in (1, 2, 4, 8)},
-    **{f"QSGD({b}), a layer": QSGD(b, bucket=None) for b in (1, 2, 4, 8)},
-    **{f"QSGD({b}), largest": QSGD(b, norm=math.inf) for b in (2, 4, 8)},
-    **{f"QSGD({b}), a layer, Elias": QSGD(b, bucket=None, coding="elias") for b in (1, 2, 4, 8)},
-    "TernGrad": TernGrad(),
-    "LqQuantize(4)": LqQuantize(4),
-    "RandomK(1 %)": RandomK(0.01),
-    "TopK(1 %)": TopK(0.01),
-    "SignSGD": SignSGD(),
-}
+TRAINING = "compression_training.py"  # gives the results of (b) a file of their own
 
 
-class Block(nn.Module):
-    """Two convolutions around a shortcut."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-        )
-        same = stride == 1 and inputs == outputs
-        self.shortcut = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.body(x) + self.shortcut(x))
-
-
-def resnet(width: int) -> nn.Module:
-    """ResNet with three stages of two blocks, for images of 32 × 32."""
-    stages, inputs = [], width
-    for number in range(3):
-        outputs = width << number
-        stages += [Block(inputs, outputs, 1 if number == 0 else 2), Block(outputs, outputs, 1)]
-        inputs = outputs
-    first = nn.Sequential(
-        nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+def main() -> None:
+    made = parser(__doc__ or "")
+    made.add_argument("--only", choices=("a", "b"), help="only one of the two parts")
+    made.add_argument(
+        "--bandwidth", type=float, default=20.0, metavar="MBIT", help="of (b), in Mb/s; default 20"
     )
-    last = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 10))
-    return nn.Sequential(first, *stages, last)
+    made.add_argument("--inside", nargs=2, metavar=("TAG", "FILE"), help=argparse.SUPPRESS)
+    args = made.parse_args()
+    if args.output is not None and args.only is None:
+        made.error("--output is one file: say with --only which part is to go there.")
+    try:
+        if args.inside:
+            part_b_inside(args)
+            return
+        if args.only != "b":
+            part_a(args)
+        if args.only != "a":
+            part_b(args)
+    except NoDataError as error:
+        sys.exit(str(error))
 
 
-def cifar(folder: Path | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Load a class-balanced part of CIFAR-10."""
-    path = (folder or Path()) / "cifar10_small.npz"
-    if not path.exists():
-        raise NoDataError(
-            "Pass --data DIR with cifar10_small.npz (x_train: uint8 images of 32 × 32 × 3, y_train)"
-        )
-    with np.load(path) as file:
-        x, y = file["x_train"], file["y_train"]
-    images = torch.from_numpy(x).permute(0, 3, 1, 2).float() / 127.5 - 1
-    return images, torch.from_numpy(y.astype(np.int64))
+def part_a(args: argparse.Namespace) -> None:
+    """Measure codecs by themselves."""
+    results = codecs_alone(data=args.data, quick=args.quick)
+    write(output_path(args, __file__), __file__, **results)
 
 
-def gradients(
-    x: torch.Tensor, y: torch.Tensor, *, width: int, epochs: int, rows: int, batch: int
-) -> list[list[torch.Tensor]]:
-    """Train, and return the large layers' gradients before it and after each epoch."""
-    torch.manual_seed(0)
-    model, criterion = resnet(width), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    found = []
-
-    def gradient(of: torch.Tensor) -> None:
-        optimizer.zero_grad()
-        criterion(model(x[of]), y[of]).backward()
-
-    for epoch in range(epochs + 1):
-        order = torch.randperm(rows)
-        gradient(order[:batch])
-        large = [p.grad.clone() for p in model.parameters() if not is_small(p)]
-        found.append(large)
-        if epoch < epochs:
-            for part in order.split(batch):
-                gradient(part)
-                optimizer.step()
-        console.print(f"gradient {epoch}: {sum(g.numel() for g in large):,} numbers")
-    return found
+def part_b(args: argparse.Namespace) -> None:
+    """Train in namespaces, and say what came out."""
+    reason = why_not()
+    if reason is not None:
+        console.print(f"{reason} Training was not measured.")
+        return
+    options = ["--bandwidth", str(args.bandwidth), *(["--quick"] if args.quick else [])]
+    for name in ("data", "cache"):
+        if (path := getattr(args, name)) is not None:
+            options += [f"--{name}", str(path)]
+    results = found_inside(__file__, RANKS, *options)
+    settings = results["settings"]
+    rows = judged(results["rows"], settings["target"], settings["test_rows"])
+    show(rows, settings)
+    path = output_path(args, TRAINING)
+    write(path, __file__, settings, rows=rows, evidence=evidence(rows, settings))
 
 
-def fastest(action: Callable[[], Any], times: int) -> float:
-    """Return the seconds of the fastest of a few times."""
-    seconds = []
-    for _ in range(times):
-        began = time.perf_counter()
-        action()
-        seconds.append(time.perf_counter() - began)
-    return min(seconds)
-
-
-def measured(codec: Codec, found: list[list[torch.Tensor]], times: int) -> dict[str, float]:
-    """Return what a codec does to gradients."""
-    source = torch.Generator().manual_seed(0)
-    sizes, errors, theory, encoding, decoding = [], [], [], 0.0, 0.0
-    for gradient in found:
-        square = sum(float(g.double().square().sum()) for g in gradient)
-        payloads = [codec.encode(g, source) for g in gradient]
-        sizes.append(sum(map(len, payloads)))
-        lost = 0.0
-        for g, payload in zip(gradient, payloads, strict=True):
-            lost += float((codec.decode(payload, g.shape) - g).double().square().sum())
-        errors.append(lost / square)
-        theory.append(sum(codec.expected_error(g) for g in gradient) / square)
-        encoding += fastest(lambda g=gradient: [codec.encode(part, source) for part in g], times)
-        decoding += fastest(
-            lambda g=gradient, p=payloads: [
-                codec.decode(a, b.shape) for a, b in zip(p, g, strict=True)
-            ],
-            times,
-        )
-    whole = sum(g.nbytes for g in found[0])
-    return {
-        "bytes": float(np.mean(sizes)),
-        "share": float(np.mean(sizes)) / whole,
-        "encode_seconds": encoding / len(found),
-        "decode_seconds": decoding / len(found),
-        "variance": float(np.mean(errors)),
-        "expected_variance": float(np.mean(theory)),
-        "variance_of_each": errors,
-    }
-
-
-def throughput(codec: Codec, tensor: torch.Tensor, times: int) -> dict[str, float]:
-    """Return megabytes of float32 per second."""
-    source = torch.Generator().manual_seed(0)
-    payload = codec.encode(tensor, source)
-    return {
-        "encode": tensor.nbytes / 1e6 / fastest(lambda: codec.encode(tensor, source), times),
-        "decode": tensor.nbytes / 1e6 / fastest(lambda: codec.decode(payload, tensor.shape), times),
-        "bits": 8 * len(payload) / tensor.numel(),
-    }
-
-
-def main(args: argparse.Namespace) -> None:
-    torch.set_num_threads(1)
-    times = 1 if args.quick else 4
-    settings = {
-        "width": 16 if args.quick else 64, "epochs": 1 if args.quick else 3, "batch": 128,
-        "rows": 256 if args.quick else 2560,
-    }  # fmt: skip
-    found = gradients(*cifar(args.data), **settings)
-    rows, table = {}, []
-    for name, codec in CODECS.items():
-        row = rows[name] = measured(codec, found, times)
-        table.append(
-            [
-                name,
-                f"{row['bytes']:,.0f}",
-                f"{row['share']:.2%}",
-                f"{1e3 * row['encode_seconds']:.1f}",
-                f"{1e3 * row['decode_seconds']:.1f}",
-                f"{row['variance']:.3g}",
-                f"{row['expected_variance']:.3g}",
-            ]
-        )
-    columns = ["codec", "bytes", "of float32", "encode ms", "decode ms", "variance", "by theory"]
-    print_table(f"Gradients of {sum(g.nbytes for g in found[0]):,} bytes", columns, table)
-
-    numbers = 400_000 if args.quick else 4_000_000
-    tensor = 0.01 * torch.randn(numbers, generator=torch.Generator().manual_seed(0))
-    flat = {name: codec for name, codec in CODECS.items() if "Atomo(" not in name or "%" in name}
-    speeds = {name: throughput(codec, tensor, times) for name, codec in flat.items()}
-    print_table(
-        f"Megabytes of float32 per second and core, {numbers:,} numbers",
-        ["codec", "encode", "decode", "bits"],
-        [
-            [name, f"{s['encode']:.0f}", f"{s['decode']:.0f}", f"{s['bits']:.2f}"]
-            for name, s in speeds.items()
-        ],
+def part_b_inside(args: argparse.Namespace) -> None:
+    """Do the training; this runs in a namespace."""
+    leave_properly()
+    tag, file = args.inside
+    results = inside(
+        tag, data=args.data, quick=args.quick, bandwidth=1e6 * args.bandwidth, cache=args.cache
     )
-    write(output_path(args, __file__), __file__, settings, codecs=rows, throughput=speeds)
+    Path(file).write_text(json.dumps(results))
 
 
 if __name__ == "__main__":
-    main(parser(__doc__ or "").parse_args())
+    main()

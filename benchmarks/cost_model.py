@@ -5,7 +5,8 @@ compares the time of an update with what ``accelerando.cost`` says before: from 
 short run in one process), the bandwidth, and the latency of a connection.
 
 Every rank is a Dask worker in a network namespace of its own; ``tc tbf`` limits what it sends. The
-namespaces have no way out, and are removed at the end. Needs root and iproute2.
+namespaces have no way out, and are removed at the end. Needs root; iproute2 is installed if it is
+missing and apt-get can do it.
 
 Where there are more ranks than processors, they take turns, and no formula for a cluster knows of
 that: the prediction's time per example is then multiplied by ranks per processor, and said so.
@@ -14,17 +15,11 @@ that: the prediction's time per example is then multiplied by ranks per processo
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import signal
 import socket
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +29,8 @@ from torch import nn
 
 from _cluster_common import OtherLoad
 from _common import console, count_parameters, mlp, output_path, parser, print_table, write
-from _namespaces import Machine, machines, switched, why_not
+from _namespace_cluster import cluster, found_inside, leave_properly
+from _namespaces import machines, why_not
 from accelerando import NeuralNetClassifier
 from accelerando.cost import Network, measure, plan
 
@@ -43,30 +39,36 @@ BANDWIDTHS = (100e6, 300e6, 1000e6)
 BATCH, ROWS, FEATURES, CLASSES = 512, 4096, 784, 10
 WIDTHS = (FEATURES, 512, 512, CLASSES)
 SKIP = 4  # updates at the start of a run that are not timed
-PORT = 8786
 
 
 def main() -> None:
     made = parser(__doc__ or "")
     made.add_argument("--inside", nargs=2, metavar=("TAG", "FILE"), help=argparse.SUPPRESS)
     args = made.parse_args()
-    # Ended by somebody else, it still has to take the namespaces and processes away.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     if args.inside:
+        leave_properly()
         inside(args.inside[0], Path(args.inside[1]), quick=args.quick)
         return
     reason = why_not()
     if reason is not None:
         console.print(f"{reason} Nothing was measured.")
         return
-    tag = str(os.getpid())
-    with tempfile.TemporaryDirectory() as folder, switched(max(RANKS), tag) as (hub, _):
-        found = Path(folder) / "found.json"
-        words = [sys.executable, __file__, "--inside", tag, str(found)]
-        subprocess.run(hub.words(*words, *(["--quick"] if args.quick else [])), check=True)
-        results = json.loads(found.read_text())
+    results = found_inside(__file__, max(RANKS), *(["--quick"] if args.quick else []))
     show(results["rows"])
-    write(output_path(args, __file__), __file__, **results)
+    write(output_path(args, __file__), __file__, **results, evidence=evidence(results["rows"]))
+
+
+def evidence(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Say for the evidence page how good the predictions were."""
+    errors = [abs(row["error"]) for row in rows]
+    rates = ", ".join(f"{rate / 1e6:g}" for rate in sorted({row["bandwidth"] for row in rows}))
+    measured = (
+        f"predicted time of an update, {', '.join(map(str, RANKS[:-1]))} and {RANKS[-1]} ranks at "
+        f"{rates} Mb/s: median error {statistics.median(errors):.0%}, largest {max(errors):.0%}"
+    ).replace("%", " %")
+    return {
+        "cost-model": {"measured": measured, "verdict": "yes" if max(errors) <= 0.25 else "partly"}
+    }
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -207,35 +209,6 @@ def connect_seconds(addresses: list[str]) -> float:
         socket.create_connection((host, int(port)), timeout=10).close()
         taken.append(time.perf_counter() - began)
     return statistics.median(taken) / 2
-
-
-@contextlib.contextmanager
-def cluster(hub: Machine, ranks: list[Machine]) -> Iterator[Any]:
-    """Start a scheduler here and one worker in each namespace."""
-    from distributed import Client
-
-    address = f"tcp://{hub.address}:{PORT}"
-    dask = (sys.executable, "-m", "dask")
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    scheduler = [*dask, "scheduler", "--host", hub.address, "--port", str(PORT), "--no-dashboard"]
-    started = [subprocess.Popen(scheduler, env=environment, **quiet)]  # type: ignore[call-overload]
-    try:
-        for machine in ranks:
-            options = ["--host", machine.address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-            words = machine.words(*dask, "worker", address, *options, "--memory-limit", "0")
-            started.append(subprocess.Popen(words, env=environment, **quiet))  # type: ignore[call-overload]
-        with Client(address, timeout=120) as client:
-            client.wait_for_workers(len(ranks), timeout=120)
-            yield client
-    finally:
-        for process in reversed(started):
-            process.terminate()
-        for process in started:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,254 @@
+"""Part (b) of compression.py: training on ranks whose network is slow.
+
+Runs in the hub of :mod:`_namespaces`, with the estimator that users have, on a Dask cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import Subset
+
+from _cifar import Scale, cifar, eight_groups, resnet
+from _cluster_common import OtherLoad
+from _common import Cache, console, count_parameters
+from _namespace_cluster import cluster
+from _namespaces import Machine, machines
+from accelerando import NeuralNetClassifier
+from accelerando.compress import QSGD, Atomo, Compressor, PowerSGD, TernGrad
+
+RANKS = 2
+BATCH = 128
+HELD_OUT = 1000  # training rows on whose loss step sizes are chosen
+EXPONENTS = (-9, 1)  # step sizes are powers of two, as in D.4
+
+METHODS: dict[str, Compressor | None] = {
+    "SGD": None,
+    **{f"Atomo({s})": Atomo(s) for s in (1, 2, 3, 4)},
+    **{f"QSGD({b})": QSGD(b) for b in (8, 4, 2, 1)},
+    "TernGrad": TernGrad(),
+    "PowerSGD(2)": PowerSGD(2),
+}
+FEW = ("SGD", "Atomo(2)", "QSGD(4)", "TernGrad", "PowerSGD(2)")
+
+
+class Size(NamedTuple):
+    """How long it all is."""
+
+    methods: tuple[str, ...]
+    width: int
+    rows: int
+    epochs: int
+    tuning_epochs: int
+    start: int  # the exponent of the first step size that is tried
+    exponents: tuple[int, int]
+    target: float
+
+
+FULL = Size(tuple(METHODS), 16, 9000, 6, 1, -3, EXPONENTS, 0.5)
+QUICK = Size(FEW, 16, 1024, 2, 1, -3, (-3, -2), 0.2)
+
+
+def model(width: int) -> nn.Module:
+    """Return the network; GroupNorm, so that all that ranks exchange is gradients."""
+    return nn.Sequential(Scale(), resnet(width, norm=eight_groups, stride=2))
+
+
+# -- decisions ---------------------------------------------------------------------------------
+
+
+def walk(
+    loss_of: Callable[[int], float], start: int, least: int, most: int
+) -> tuple[int, dict[int, float]]:
+    """Go downhill in whole steps from `start`; return the best and all that was tried."""
+    found = {start: loss_of(start)}
+    for direction in (1, -1):
+        at = start
+        while least <= at + direction <= most:
+            found[at + direction] = loss_of(at + direction)
+            if not found[at + direction] < found[at]:
+                break
+            at += direction
+        if at != start:
+            break
+    return min(found, key=lambda exponent: found[exponent]), found
+
+
+def epochs_to(target: float, accuracies: list[float]) -> float | None:
+    """Return after how many epochs a target was reached, with straight lines between epochs."""
+    before = 0.1  # ten classes, and a network that knows nothing
+    for epoch, accuracy in enumerate(accuracies):
+        if accuracy >= target:
+            return epoch + max(0.0, (target - before) / (accuracy - before))
+        before = accuracy
+    return None
+
+
+def steady_seconds(seconds: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+    """Return the seconds of each update.
+
+    The first update of an epoch comes after the validation and the transport of the state to this
+    process; it gets the median of the others.
+    """
+    taken = np.diff(seconds, prepend=0.0)
+    first = np.diff(epochs, prepend=-1) != 0
+    taken[first] = np.median(taken[~first])
+    return taken
+
+
+# -- on the cluster ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split into given rows, for ``train_split``."""
+
+    train: range
+    valid: range
+
+    def __call__(self, dataset: Any, y: Any = None, **_: Any) -> tuple[Any, Any]:
+        return Subset(dataset, self.train), Subset(dataset, self.valid)
+
+
+@dataclass
+class Bench:
+    """Two ranks, the data, and what has been found so far."""
+
+    client: Any
+    ranks: list[Machine]
+    x: np.ndarray
+    y: np.ndarray
+    n_test: int
+    size: Size
+    bandwidth: float
+    cache: Cache
+
+    def net(self, method: str, exponent: int, epochs: int, split: Split) -> NeuralNetClassifier:
+        """Return what is to be trained."""
+        torch.manual_seed(0)
+        return NeuralNetClassifier(
+            model(self.size.width),
+            criterion=nn.CrossEntropyLoss,
+            lr=2.0**exponent,  # no momentum and no weight decay, as in 3.3.5
+            batch_size=BATCH,
+            max_epochs=epochs,
+            train_split=split,
+            compression=METHODS[method],
+            client=self.client,
+            examples_per_worker=BATCH // RANKS,
+            min_workers=RANKS,
+            max_workers=RANKS,
+            rank_timeout=120.0,
+            random_state=0,
+            verbose=0,
+        )
+
+    def loss_of(self, method: str, exponent: int) -> float:
+        """Return the validation loss after a short run; infinite where training fails."""
+        key = f"tuning {method} {exponent}"
+        if key not in self.cache:
+            rows = range(self.size.rows)
+            valid = range(self.size.rows, self.size.rows + HELD_OUT)
+            net = self.net(method, exponent, self.size.tuning_epochs, Split(rows, valid))
+            try:
+                loss = float(net.fit(self.x, self.y).history[-1, "valid_loss"])
+            except ArithmeticError:  # parameters that are not finite any more
+                loss = math.inf
+            loss = loss if math.isfinite(loss) else 1e9
+            console.print(f"  {method}, step size {2.0**exponent:g}: validation loss {loss:.3f}")
+            self.cache[key] = loss
+        return float(self.cache[key])
+
+    def train(self, method: str, exponent: int) -> dict[str, Any]:
+        """Train on the slow network to the end; return what came out."""
+        key = f"training {method} {exponent} {self.bandwidth}"
+        if key in self.cache:
+            return dict(self.cache[key])
+        n = len(self.x)
+        split = Split(range(self.size.rows), range(n - self.n_test, n))
+        load, sent = OtherLoad(), sum(machine.sent_bytes() for machine in self.ranks)
+        net = self.net(method, exponent, self.size.epochs, split)
+        try:
+            net.fit(self.x, self.y)
+        except ArithmeticError as error:  # the table says so
+            console.print(f"  {method}: {str(error).splitlines()[0]}")
+        wire = sum(machine.sent_bytes() for machine in self.ranks) - sent
+        frame = net.updates_frame()
+        assert set(frame["ranks"]) == {RANKS}, frame["ranks"].tolist()
+        seconds = steady_seconds(frame["seconds"].to_numpy(), frame["epoch"].to_numpy())
+        per_epoch = frame.assign(taken=seconds).groupby("epoch")[["taken", "bytes"]].sum()
+        row = {
+            "method": method,
+            "step_size": 2.0**exponent,
+            "accuracies": [float(a) for a in net.history[:, "valid_acc"]],
+            "epoch_seconds": per_epoch["taken"].tolist(),
+            "epoch_bytes": per_epoch["bytes"].tolist(),
+            "update_seconds": float(np.median(seconds)),
+            "wait_seconds": float(frame["wait_seconds"].median()),
+            "encode_seconds": float(frame["encode_seconds"].median()),
+            "decode_seconds": float(frame["decode_seconds"].median()),
+            "bytes_per_update": float(frame["bytes"].median()),
+            "wire_bytes": wire,
+            "processors_taken_by_others": load.taken(),
+        }
+        self.cache[key] = row
+        return row
+
+
+def inside(
+    tag: str, *, data: Path | None, quick: bool, bandwidth: float, cache: Path | None
+) -> dict[str, Any]:
+    """Tune all methods on a fast network, train with the best step sizes on a slow one."""
+    torch.set_num_threads(1)
+    size = QUICK if quick else FULL
+    images = cifar(data)
+    n_test = 500 if quick else len(images.x_test)
+    n_train = size.rows + HELD_OUT
+    x = np.concatenate([images.x_train[:n_train], images.x_test[:n_test]])
+    y = np.concatenate([images.y_train[:n_train], images.y_test[:n_test]])
+    hub, ranks = machines(RANKS, tag)
+    rows = []
+    with cluster(hub, ranks) as client:
+        bench = Bench(client, ranks, x, y, n_test, size, bandwidth, Cache(cache))
+        tuned, exponent = {}, size.start
+        for method in size.methods:
+            # What is alike has nearly the same best step size: begin where the last one ended.
+            exponent, tried = walk(
+                lambda e, m=method: bench.loss_of(m, e), exponent, *size.exponents
+            )
+            tuned[method] = (exponent, tried)
+        for machine in ranks:
+            machine.limit(bandwidth)
+        for method, (exponent, tried) in tuned.items():
+            row = bench.train(method, exponent)
+            row["tuning"] = {f"{2.0**e:g}": loss for e, loss in sorted(tried.items())}
+            console.print(
+                f"{method}: {1e3 * row['update_seconds']:.0f} ms an update, accuracy "
+                f"{' '.join(f'{a:.2f}' for a in row['accuracies'])}"
+            )
+            rows.append(row)
+    settings = {
+        "quick": quick,
+        "model": f"ResNet-style, width {size.width}, GroupNorm, first stride 2, "
+        f"{count_parameters(model(size.width))} parameters",
+        "data": f"CIFAR-10, {size.rows} rows to train, {HELD_OUT} to tune, {n_test} to test",
+        "ranks": RANKS,
+        "batch_size": BATCH,
+        "epochs": size.epochs,
+        "target": size.target,
+        "test_rows": n_test,
+        "bandwidth": bandwidth,
+        "network": "namespaces on a bridge, tc tbf on what each rank sends",
+        "tuning": f"powers of two, the best validation loss after {size.tuning_epochs} epoch on "
+        "two ranks without a limit",
+        "seconds": "of the updates; validation is not counted",
+        "seeds": 1,
+    }
+    return {"settings": settings, "rows": rows}

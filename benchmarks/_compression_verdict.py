@@ -1,0 +1,129 @@
+"""What the runs of part (b) of compression.py say: a table, comparisons, and the evidence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from _common import console, print_table
+from _compression_training import epochs_to
+
+FAMILIES = ("SGD", "Atomo", "QSGD", "TernGrad", "PowerSGD")
+
+
+def reached(row: dict[str, Any], target: float) -> dict[str, float | None]:
+    """Return epochs, seconds and bytes to the target; None where it was not reached."""
+    epochs = epochs_to(target, row["accuracies"])
+    if epochs is None:
+        return {"epochs": None, "seconds": None, "bytes": None}
+    whole = np.arange(len(row["epoch_seconds"]) + 1)
+    return {
+        "epochs": epochs,
+        **{
+            name: float(np.interp(epochs, whole, np.cumsum([0.0, *row[f"epoch_{name}"]])))
+            for name in ("seconds", "bytes")
+        },
+    }
+
+
+def noise(accuracy: float, rows: int) -> float:
+    """Return how far two equally good networks may differ on so many test rows: 2 deviations."""
+    return 2 * math.sqrt(2 * accuracy * (1 - accuracy) / rows)
+
+
+def judged(rows: list[dict[str, Any]], target: float, test_rows: int) -> list[dict[str, Any]]:
+    """Add to each row what it took to the target, and where it loses against SGD."""
+    found = [{**row, "to_target": reached(row, target)} for row in rows]
+    plain = next(row for row in found if row["method"] == "SGD")
+    for row in found:
+        seconds, dense = row["to_target"]["seconds"], plain["to_target"]["seconds"]
+        row["best_accuracy"] = max(row["accuracies"], default=0.0)
+        lost = []
+        if seconds is None:
+            lost.append("target not reached")
+        elif dense is not None and seconds > dense:
+            lost.append("slower than SGD")
+        allowed = noise(max(plain["accuracies"]), test_rows)
+        if row["best_accuracy"] < max(plain["accuracies"]) - allowed:
+            lost.append("less accurate than SGD")
+        row["loses"] = lost
+        row["times_faster_than_sgd"] = dense / seconds if seconds and dense else None
+    return found
+
+
+def best_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the fastest of each family that reached the target."""
+    best: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        family, seconds = row["method"].split("(")[0], row["to_target"]["seconds"]
+        if seconds is not None and (
+            family not in best or seconds < best[family]["to_target"]["seconds"]
+        ):
+            best[family] = row
+    return best
+
+
+def evidence(rows: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
+    """Say for the evidence page what came of the dissertation's claim."""
+    best, target = best_of(rows), settings["target"]
+    told = ", ".join(
+        f"{best[name]['method']} {best[name]['to_target']['seconds']:.0f} s"
+        if name in best
+        else f"{name} not at all"
+        for name in FAMILIES
+    )
+    good = [
+        name in best and not best[name]["loses"] and "SGD" in best for name in ("Atomo", "QSGD")
+    ]
+    measured = (
+        f"{settings['ranks']} ranks at {settings['bandwidth'] / 1e6:g} Mb/s, a small ResNet-style "
+        f"network on CIFAR-10 to {100 * target:.0f} % (the best of each): {told}; "
+        f"{settings['seeds']} seed, {settings['epochs']} epochs"
+    )
+    verdict = "yes" if all(good) else "partly" if any(good) else "**no**"
+    return {"atomo": {"measured": measured, "verdict": verdict}}
+
+
+def show(rows: list[dict[str, Any]], settings: dict[str, Any]) -> None:
+    """Print the table and the comparisons."""
+    print_table(
+        f"{settings['ranks']} ranks at {settings['bandwidth'] / 1e6:g} Mb/s, to an accuracy of "
+        f"{100 * settings['target']:.0f} % on {settings['test_rows']} test images",
+        ["method", "step size", "ms / update", "waiting", "coding", "kB / update",
+         "epochs", "seconds", "MB", "× SGD's speed", "best accuracy", "loses"],
+        [
+            [
+                row["method"],
+                f"{row['step_size']:g}",
+                f"{1e3 * row['update_seconds']:.0f}",
+                f"{1e3 * row['wait_seconds']:.0f}",
+                f"{1e3 * (row['encode_seconds'] + row['decode_seconds']):.0f}",
+                f"{row['bytes_per_update'] / 1e3:.0f}",
+                _number(row["to_target"]["epochs"], 1),
+                _number(row["to_target"]["seconds"], 1),
+                _number(row["to_target"]["bytes"], 1, 1e-6),
+                _number(row["times_faster_than_sgd"], 2),
+                f"{100 * row['best_accuracy']:.1f} %",
+                ", ".join(row["loses"]) or "–",
+            ]
+            for row in rows
+        ],
+    )  # fmt: skip
+    best = best_of(rows)
+    atomo = best.get("Atomo")
+    for name in FAMILIES:
+        if name != "Atomo" and name in best and atomo is not None:
+            ratio = best[name]["to_target"]["seconds"] / atomo["to_target"]["seconds"]
+            word = "faster" if ratio > 1 else "slower: it loses"
+            console.print(
+                f"{atomo['method']} against {best[name]['method']}: {ratio:.2f} times as fast "
+                f"({word})"
+            )
+    if atomo is None:
+        console.print("No Atomo reached the target: it loses.")
+
+
+def _number(value: float | None, digits: int, factor: float = 1.0) -> str | None:
+    return None if value is None else f"{value * factor:.{digits}f}"
