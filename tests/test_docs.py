@@ -78,6 +78,7 @@ def test_the_newest_release_in_the_changelog_is_this_version():
     assert headings[1] == __version__
 
 
+@pytest.mark.timeout(300)  # pages train models and start clusters, on cores that others use too
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda page: page.stem)
 def test_python_blocks_run_in_their_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -81,29 +81,42 @@ def test_searches_describe_what_they_share_in_the_same_words():
         assert differ == [], other
 
 
-def options(path, parser):
+def arguments(path, parser):
+    """Every argument of a command and of those inside it, with the command it belongs to."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, child in action.choices.items():
-                yield from options(f"{path} {name}", child)
-        elif action.option_strings and not isinstance(action, argparse._HelpAction):
-            yield pytest.param(path, action, id=f"{path} {action.option_strings[0]}")
+                yield from arguments(f"{path} {name}", child)
+        elif not isinstance(action, argparse._HelpAction):
+            yield path, action
 
 
-@pytest.mark.parametrize(("path", "action"), list(options("accelerando", build_parser())))
-def test_every_option_says_what_it_does(path, action):
+ARGUMENTS = list(arguments("accelerando", build_parser()))
+
+
+@pytest.mark.parametrize(("path", "action"), ARGUMENTS, ids=lambda it: getattr(it, "dest", it))
+def test_every_argument_says_what_it_does(path, action):
     assert action.help
 
 
-@pytest.mark.parametrize("command", ["plan", "doctor"])
-def test_options_of_the_newer_commands_are_in_the_docs(command):
-    text = (ROOT / "docs" / f"howto-{command}.md").read_text()
-    subparsers = next(
-        a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction)
-    )
-    names = [s for a in subparsers.choices[command]._actions for s in a.option_strings]
-    missing = [n for n in names if n not in ("-h", "--help") and f"`{n}`" not in text]
-    assert [n for n in missing if f"{n} " not in text] == []
+def test_the_page_of_the_commands_has_every_argument_with_its_default():
+    def name(action):
+        return ", ".join(f"`{name}`" for name in action.option_strings or [action.dest])
+
+    def default(action):
+        said = str(action.default)
+        return "" if said in ("None", "False", "", argparse.SUPPRESS) else f"`{said}`"
+
+    page = (ROOT / "docs" / "commands.md").read_text()
+    written = {
+        (command, *(cell.strip() for cell in (row[0], row[-1])))
+        for command, section in re.findall(
+            r"^## `([^`]+)`$(.*?)(?=^## |\Z)", page, re.DOTALL | re.M
+        )
+        for row in (line.strip("|").split(" | ") for line in section.splitlines())
+        if row[0].startswith(" `")
+    }
+    assert written == {(path, name(action), default(action)) for path, action in ARGUMENTS}
 
 
 def anchors(page):
@@ -132,5 +145,23 @@ def test_addresses_are_whole(page):
 
 def test_every_page_is_in_the_table_of_contents():
     index = (ROOT / "docs" / "index.md").read_text()
-    listed = set(re.search(r"```\{toctree\}.*?\n\n(.*?)```", index, re.DOTALL)[1].split())
-    assert listed == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+    tables = re.findall(r"```\{toctree\}.*?\n\n(.*?)```", index, re.DOTALL)
+    listed = [name for table in tables for name in table.split()]
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert sorted(listed) == sorted(pages)
+
+
+def test_the_tutorials_come_first_and_have_one_shape():
+    index = (ROOT / "docs" / "index.md").read_text()
+    first = re.search(r"```\{toctree\}.*?\n\n(.*?)```", index, re.DOTALL)[1].split()
+    assert first == ["train-tutorial", "search-tutorial", "crowd-serve"]
+    for name, block in zip(first, ("Train: ", "Search: ", "Ask people: "), strict=True):
+        text = (ROOT / "docs" / f"{name}.md").read_text()
+        assert text.startswith(f"# {block}")
+        assert text.index("```{image}") < text.index("\n## ")
+        headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+        assert headings[0] == "1. Install"
+        assert [h.split(".")[0] for h in headings[:-1]] == [
+            str(n + 1) for n in range(len(headings) - 1)
+        ]
+        assert headings[-1] == "Read on"

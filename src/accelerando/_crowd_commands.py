@@ -36,7 +36,7 @@ def _add_new(commands: Any) -> None:
         help="write an experiment to begin with",
         description="Write a commented experiment.yaml and a folder for images.",
     )
-    new.add_argument("directory", type=Path)
+    new.add_argument("directory", type=Path, help="the folder to make")
     new.set_defaults(run=_new)
 
 

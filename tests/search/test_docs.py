@@ -16,7 +16,8 @@ MODULES = sorted(module.name for module in pkgutil.iter_modules(accelerando.sear
 
 
 def test_there_are_pages():
-    assert [page.name for page in PAGES] == ["search-brackets.md", "search-howto.md"]
+    names = ["search-brackets.md", "search-howto.md", "search-tutorial.md"]
+    assert [page.name for page in PAGES] == names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
