@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +10,6 @@ import torch
 from torch import nn
 
 from _common import NoDataError
-
-Norm = Callable[[int], nn.Module]
 
 
 class Cifar(NamedTuple):
@@ -55,22 +52,17 @@ class Scale(nn.Module):
         return scaled(x)
 
 
-def eight_groups(channels: int) -> nn.Module:
-    """Normalize each image by itself, so that ranks need not exchange statistics for it."""
-    return nn.GroupNorm(8, channels)
-
-
 class Block(nn.Module):
     """Two convolutions around a shortcut."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
-            norm(outputs),
+            nn.BatchNorm2d(outputs),
             nn.ReLU(),
             nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
-            norm(outputs),
+            nn.BatchNorm2d(outputs),
         )
         same = stride == 1 and inputs == outputs
         self.shortcut = nn.Identity() if same else nn.Conv2d(inputs, outputs, 1, stride, bias=False)
@@ -79,7 +71,7 @@ class Block(nn.Module):
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
-def resnet(width: int, *, norm: Norm = nn.BatchNorm2d, stride: int = 1) -> nn.Sequential:
+def resnet(width: int, *, stride: int = 1) -> nn.Sequential:
     """ResNet with three stages of two blocks, for images of 32 × 32.
 
     A first convolution with stride 2 makes all others four times cheaper.
@@ -87,11 +79,10 @@ def resnet(width: int, *, norm: Norm = nn.BatchNorm2d, stride: int = 1) -> nn.Se
     stages, inputs = [], width
     for number in range(3):
         outputs = width << number
-        stages += [
-            Block(inputs, outputs, 1 if number == 0 else 2, norm),
-            Block(outputs, outputs, 1, norm),
-        ]
+        stages += [Block(inputs, outputs, 1 if number == 0 else 2), Block(outputs, outputs, 1)]
         inputs = outputs
-    first = nn.Sequential(nn.Conv2d(3, width, 3, stride, 1, bias=False), norm(width), nn.ReLU())
+    first = nn.Sequential(
+        nn.Conv2d(3, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+    )
     last = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 10))
     return nn.Sequential(first, *stages, last)

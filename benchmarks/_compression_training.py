@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.data import Subset
 
-from _cifar import Scale, cifar, eight_groups, resnet
+from _cifar import Scale, cifar, resnet
 from _cluster_common import OtherLoad
 from _common import Cache, console, count_parameters
 from _namespace_cluster import cluster
@@ -25,7 +25,7 @@ from accelerando import NeuralNetClassifier
 from accelerando.compress import QSGD, Atomo, Compressor, PowerSGD, TernGrad
 
 RANKS = 2
-BATCH = 128
+BATCH = 64
 HELD_OUT = 1000  # training rows on whose loss step sizes are chosen
 EXPONENTS = (-9, 1)  # step sizes are powers of two, as in D.4
 
@@ -52,13 +52,13 @@ class Size(NamedTuple):
     target: float
 
 
-FULL = Size(tuple(METHODS), 16, 9000, 6, 1, -3, EXPONENTS, 0.5)
-QUICK = Size(FEW, 16, 1024, 2, 1, -3, (-3, -2), 0.2)
+FULL = Size(tuple(METHODS), 16, 9000, 5, 1, -3, EXPONENTS, 0.45)
+QUICK = Size(FEW, 16, 1024, 2, 1, -3, (-4, -3), 0.15)
 
 
 def model(width: int) -> nn.Module:
-    """Return the network; GroupNorm, so that all that ranks exchange is gradients."""
-    return nn.Sequential(Scale(), resnet(width, norm=eight_groups, stride=2))
+    """Return the network; images come as bytes."""
+    return nn.Sequential(Scale(), resnet(width, stride=2))
 
 
 # -- decisions ---------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def inside(
             rows.append(row)
     settings = {
         "quick": quick,
-        "model": f"ResNet-style, width {size.width}, GroupNorm, first stride 2, "
+        "model": f"ResNet-style, width {size.width}, first stride 2, "
         f"{count_parameters(model(size.width))} parameters",
         "data": f"CIFAR-10, {size.rows} rows to train, {HELD_OUT} to tune, {n_test} to test",
         "ranks": RANKS,

@@ -10,6 +10,9 @@ missing and apt-get can do it.
 
 Where there are more ranks than processors, they take turns, and no formula for a cluster knows of
 that: the prediction's time per example is then multiplied by ranks per processor, and said so.
+
+Takes about three minutes on two quiet cores, and one with --quick. Other work on the machine makes
+the predictions wrong, since times are measured in turns: see processors_taken_by_others.
 """
 
 from __future__ import annotations
@@ -64,11 +67,11 @@ def evidence(rows: list[dict[str, Any]]) -> dict[str, Any]:
     rates = ", ".join(f"{rate / 1e6:g}" for rate in sorted({row["bandwidth"] for row in rows}))
     measured = (
         f"predicted time of an update, {', '.join(map(str, RANKS[:-1]))} and {RANKS[-1]} ranks at "
-        f"{rates} Mb/s: median error {statistics.median(errors):.0%}, largest {max(errors):.0%}"
-    ).replace("%", " %")
-    return {
-        "cost-model": {"measured": measured, "verdict": "yes" if max(errors) <= 0.25 else "partly"}
-    }
+        f"{rates} Mb/s: median error {100 * statistics.median(errors):.0f} %, largest "
+        f"{100 * max(errors):.0f} %"
+    )
+    verdict = "yes" if max(errors) <= 0.25 else "partly"
+    return {"cost-model": {"measured": measured, "verdict": verdict}}
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -155,10 +158,15 @@ def one(
         network=Network(bandwidth, latency),
     )
     load = OtherLoad()
-    net = estimator(client=client, examples_per_worker=BATCH // ranks, max_workers=ranks)
-    net.set_params(max_epochs=2 if quick else 4)
+    net = estimator(
+        client=client,
+        examples_per_worker=BATCH // ranks,
+        min_workers=ranks,
+        max_workers=ranks,
+        max_epochs=2 if quick else 6,
+    )
     record = net.fit(x, y).updates_frame()
-    assert set(record["ranks"][SKIP:]) == {ranks}, record["ranks"].tolist()
+    assert set(record["ranks"]) == {ranks}, record["ranks"].tolist()
     seconds = np.diff(record["seconds"].to_numpy()[SKIP - 1 :])
     took = float(np.median(seconds))
     return {

@@ -84,3 +84,70 @@ def test_a_worse_result_changes_the_verdict(evidence, claims):
     assert claims._hyperband_serial(results).verdict == claims.YES
     results["results"]["Hyperband, score first"]["calls_to_random_final"] = 10**6
     assert claims._hyperband_serial(results).verdict == claims.NO
+
+
+# -- what benchmarks say about claims by themselves ------------------------------------------------
+
+
+def test_codecs_by_themselves_do_not_tell_whether_training_gets_faster(evidence, tmp_path):
+    (tmp_path / "compression.json").write_text('{"codecs": {}}')
+    line = next(line for line in evidence.page(tmp_path).splitlines() if "QSGD and ATOMO" in line)
+    assert f"single gradients only | {evidence.NOT_YET} | `python benchmarks/compr" in line
+
+
+@pytest.fixture
+def benchmark_of(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+def run_of(method, epoch_seconds, *accuracies):
+    return {
+        "method": method,
+        "accuracies": list(accuracies),
+        "epoch_seconds": [epoch_seconds] * len(accuracies),
+        "epoch_bytes": [1000] * len(accuracies),
+    }
+
+
+SETTINGS = {"target": 0.4, "ranks": 2, "bandwidth": 2e7, "seeds": 1, "epochs": 3, "test_rows": 2000}
+
+
+@pytest.mark.parametrize(
+    ("atomo", "qsgd", "verdict"),
+    [
+        (run_of("Atomo(2)", 1.0, 0.2, 0.3, 0.5), run_of("QSGD(4)", 2.0, 0.3, 0.5, 0.5), "yes"),
+        (run_of("Atomo(2)", 9.0, 0.2, 0.3, 0.5), run_of("QSGD(4)", 2.0, 0.3, 0.5, 0.5), "partly"),
+        (run_of("Atomo(2)", 1.0, 0.2, 0.3, 0.5), run_of("QSGD(4)", 2.0, 0.3, 0.4, 0.4), "partly"),
+        (run_of("Atomo(2)", 9.0, 0.2, 0.3, 0.5), run_of("QSGD(4)", 1.0, 0.1, 0.1, 0.1), "**no**"),
+    ],
+    ids=["both faster", "one slower", "one less accurate", "none"],
+)
+def test_what_training_with_codecs_says(evidence, benchmark_of, tmp_path, atomo, qsgd, verdict):
+    verdicts = benchmark_of("_compression_verdict")
+    rows = [run_of("SGD", 5.0, 0.3, 0.5, 0.5), atomo, qsgd]
+    judged = verdicts.judged(rows, 0.4, 2000)
+    assert judged[0]["to_target"] == pytest.approx({"epochs": 1.5, "seconds": 7.5, "bytes": 1500})
+    content = {"command": "python x.py", "evidence": verdicts.evidence(judged, SETTINGS)}
+    assert content["evidence"]["atomo"]["verdict"] == verdict
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    measured, _ = evidence.told(tmp_path)["atomo"]  # it is a claim, and a verdict
+    assert measured.text.endswith("TernGrad not at all, PowerSGD not at all; 1 seed, 3 epochs")
+
+
+def test_step_sizes_are_searched_downhill(benchmark_of):
+    walk = benchmark_of("_compression_training").walk
+    losses = {-4: 3.0, -3: 2.0, -2: 1.0, -1: 0.5, 0: 9.0}
+    assert walk(losses.__getitem__, -3, -4, 0) == (-1, {k: losses[k] for k in (-3, -2, -1, 0)})
+    assert walk(losses.__getitem__, 0, -4, 0) == (-1, {k: losses[k] for k in (0, -1, -2)})
+    assert walk(losses.__getitem__, -1, -1, -1) == (-1, {-1: 0.5})
+
+
+@pytest.mark.parametrize(("worst", "verdict"), [(0.2, "yes"), (0.5, "partly")])
+def test_what_the_cost_model_says(evidence, benchmark_of, tmp_path, worst, verdict):
+    rows = [{"bandwidth": 1e8, "error": e} for e in (0.1, -0.1, worst)]
+    said = benchmark_of("cost_model").evidence(rows)
+    (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": said}))
+    measured, _ = evidence.told(tmp_path)["cost-model"]
+    assert measured.text.endswith(f"at 100 Mb/s: median error 10 %, largest {100 * worst:.0f} %")
+    assert measured.verdict == verdict
