@@ -2,28 +2,73 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import dask
 import numpy as np
 import pytest
 import torch
+from distributed.utils import get_mp_context
 from sklearn.datasets import load_digits
 
 # Tests with real processes, signals and browsers on a machine that others may use, too.
 _REAL = ("tests/train/cluster/", "tests/crowd/serve/", "tests/crowd/pages/", "test_cluster.py")
 
 
+# They start first when two processes share the files, so that none of these is alone at the end.
+_LONG = (*_REAL, "tests/test_docs.py", "tests/test_examples.py", "tests/contracts/")
+
+_METHOD = "distributed.worker.multiprocessing-method"
+
+
+def start_workers_warm():
+    """Fork workers of Dask clusters from a process that imports ``tests.warm`` once."""
+    dask.config.set({_METHOD: "forkserver"})
+    get_mp_context().set_forkserver_preload(["tests.warm"])  # instead of Dask's own list
+
+
+start_workers_warm()
+
+
+@pytest.fixture
+def cold():
+    """Workers that start as a user's do, and import what they need while others train."""
+    with dask.config.set({_METHOD: "spawn"}):
+        yield
+
+
+def pytest_configure(config):
+    """Keep xdist from its own order: files of many tests first, and those are the quick ones."""
+    if config.pluginmanager.has_plugin("xdist"):
+        config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items):
-    """Give them time and a second try; the report says which ones needed it."""
+    """Give real processes time and a second try (the report says which needed it); long first."""
     for item in items:
-        if any(part in item.nodeid for part in _REAL):
+        if _is_in(item.nodeid, _REAL):
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.add_marker(pytest.mark.timeout(300))
+    items.sort(key=lambda item: not _is_in(item.nodeid, _LONG))  # the rest stays in its order
+
+
+def _is_in(nodeid, parts):
+    return any(part in nodeid for part in parts)
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Show why a test needed its second try, whatever came of that."""
+    """Show why a test needed its second try, whatever came of that, and where the time went."""
     for report in terminalreporter.stats.get("rerun", []):
         terminalreporter.section(f"first try of {report.nodeid} ({report.when})")
         terminalreporter.line(str(report.longrepr))
+    seconds = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section("slowest 10 files")
+    for file, total in seconds.most_common(10):
+        terminalreporter.line(f"{total:.2f}s {file}")
 
 
 @pytest.fixture(autouse=True)

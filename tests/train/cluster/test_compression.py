@@ -130,7 +130,7 @@ def test_parameters_without_a_gradient(client, digits):
         net_of(client, module=Gated, compression=PowerSGD()).fit(*digits)
 
 
-def test_a_lost_rank_does_not_end_training(digits):
+def test_a_lost_rank_does_not_end_training(cold, digits):
     with (
         LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,

@@ -55,7 +55,7 @@ def test_ranks_follow_the_batch_up_and_down(client, digits, quiet):
     check_nothing_left(client)
 
 
-def test_a_cluster_that_can_scale_is_asked_and_given_back(digits, quiet):
+def test_a_cluster_that_can_scale_is_asked_and_given_back(cold, digits, quiet):
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,

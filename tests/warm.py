@@ -1,0 +1,22 @@
+"""What workers of Dask clusters in tests have imported before they start.
+
+A worker that starts as a user's does spends six seconds of computing time on imports, and the
+tests start some two hundred of them. So they are forked from a process that has imported this
+module, see ``start_workers_warm`` in ``conftest.py``. The fixture ``cold`` is for tests of what
+happens while a worker is not ready yet.
+"""
+
+import gc
+import os
+
+import numpy as np
+import torch._dynamo  # noqa: F401 - what the first optimizer of a process imports
+
+import accelerando.search
+import accelerando.train.cluster.rank
+import accelerando.train.estimators  # noqa: F401
+
+# Forked processes would all go on with the same random numbers; those of users do not.
+os.register_at_fork(after_in_child=np.random.seed)
+# What is shared stays shared: the collector would write into every page of it.
+os.register_at_fork(after_in_child=gc.freeze)
