@@ -82,12 +82,12 @@ def communication(
     :math:`\beta` (in bytes per second):
 
     ``"all-reduce"`` is a ring: :math:`2(P-1)` steps in each of which every worker passes a
-    :math:`P`-th of the gradients on [1]_. It sends as little as any all-reduce can.
+    :math:`P`-th of the gradients on (Patarasuk and Yuan). It sends as little as any all-reduce can.
 
     .. math:: T = 2 (P - 1) \left(\alpha + \frac{n}{P \beta}\right)
 
-    ``"centralized"`` is a parameter server [2]_: one machine sends the model to each worker and
-    gets a gradient from each, all through its one link [3]_.
+    ``"centralized"`` is a parameter server (Li et al.): one machine sends the model to each worker
+    and gets a gradient from each, all through its one link (Sievert).
 
     .. math:: T = 2 \left(\alpha + \frac{P n}{\beta}\right)
 
@@ -114,12 +114,13 @@ def communication(
 
     References
     ----------
-    .. [1] P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of
-       workstations*, J. Parallel Distrib. Comput. 69(2), 2009.
-    .. [2] M. Li et al., *Scaling distributed machine learning with the parameter server*,
-       OSDI 2014.
-    .. [3] S. Sievert, *Training machine learning models faster with Dask*, SciPy 2021, steps 1 to 4
-       of its section on architecture.
+    P. Patarasuk, X. Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*,
+    J. Parallel Distrib. Comput. 69(2), 2009.
+
+    M. Li et al., *Scaling distributed machine learning with the parameter server*, OSDI 2014.
+
+    S. Sievert, *Training machine learning models faster with Dask*, SciPy 2021, steps 1 to 4 of its
+    section on architecture.
 
     Examples
     --------

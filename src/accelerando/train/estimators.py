@@ -21,8 +21,10 @@ class NeuralNet(AdaptiveNet):
 
     Parameters
     ----------
-    module : torch.nn.Module class or instance
-        The model; ``module__x`` parameters go to its constructor.
+    module : torch.nn.Module class, function or instance
+        The model; ``module__x`` parameters go to its constructor, or to the function that makes it.
+        Each ``fit`` makes a new one. An instance is used as it is, as in skorch: it begins with the
+        parameters it has, which `random_state` did not draw, and a second ``fit`` goes on with it.
     criterion : class
         The loss; ``criterion__x`` parameters go to its constructor.
     batch_size : int, policy of :mod:`accelerando.batch_size`, or function, default=128
