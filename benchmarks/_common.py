@@ -6,9 +6,7 @@ import argparse
 import json
 import os
 import platform
-import re
 import sys
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-RESULTS = Path(__file__).parent / "results"
+from _report import RESULTS, save, versions
+from _report import command as typed
+
 PACKAGES = ("accelerando", "torch", "skorch", "accelerate", "scikit-learn", "numpy")
 
 # Tables keep their width when the output goes to a file.
@@ -75,7 +75,7 @@ def command(script: str) -> str:
             words += [name, private[name]] if private[name] else []
         else:
             words.append(word)
-    return " ".join(["python", f"benchmarks/{Path(script).name}", *words])
+    return typed(Path(script).stem, words)
 
 
 class Cache:
@@ -107,8 +107,7 @@ class Cache:
 def facts() -> dict[str, Any]:
     """Return what a reader needs to judge the numbers, and nothing that names the machine."""
     return {
-        "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES},
+        **versions(*PACKAGES),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
         "cpus": os.cpu_count(),
@@ -128,10 +127,7 @@ def _cpu() -> str:
 def write(path: Path, script: str, settings: dict[str, Any], **results: Any) -> None:
     """Write results with everything needed to get them again."""
     content = {"versions": facts(), "command": command(script), "settings": settings, **results}
-    text = json.dumps(_short(content), indent=1)
-    # One line per list of numbers: the curves would be thousands of lines otherwise.
-    text = re.sub(r"\[[-+.\deE,\snul]+\]", lambda found: re.sub(r"\s+", " ", found[0]), text)
-    path.write_text(text + "\n")
+    save(path, _short(content))
     console.print(f"Results: {_shown(path)}")
 
 

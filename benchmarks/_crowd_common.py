@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import platform
-import re
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
+from _report import RESULTS, aligned, command, save, versions
 from accelerando.crowd import AlienEggs
 
-RESULTS = Path(__file__).parent / "results"
+PACKAGES = (
+    "accelerando",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "numba",
+    "torch",
+    "cblearn",
+    "salmon-triplets",
+)
 N_EGGS = 90
 # One fixed set of ninety eggs. Irregular, as the real ones are: on a grid every egg would have
 # two equally near neighbours.
@@ -40,27 +46,18 @@ def cpu(function):
     return time.process_time() - begin, result
 
 
-def versions():
-    names = ["accelerando", "numpy", "scipy", "scikit-learn", "numba", "torch", "cblearn"]
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in [*names, "salmon-triplets"]:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
-
-
 def write(name, payload):
-    RESULTS.mkdir(exist_ok=True)
-    command = " ".join(["python", f"benchmarks/{name}.py", *_without_paths(sys.argv[1:])])
-    full = {"benchmark": name, "command": command, "versions": versions(), **payload}
+    machine = {"machine": platform.machine()}
+    python, *others = versions(*PACKAGES).items()
+    full = {
+        "benchmark": name,
+        "command": command(name, _without_paths(sys.argv[1:])),
+        "versions": dict([python, *machine.items(), *others]),
+        **payload,
+    }
     # A short run must not overwrite the numbers of a full one.
     path = RESULTS / f"{name}{'_quick' if payload.get('quick') else ''}.json"
-    text = json.dumps(full, indent=1, default=float)
-    # A list of numbers on one line: otherwise a curve fills a screen.
-    text = re.sub(r"\[[\s\d.,eul\-+n]*\]", lambda found: " ".join(found[0].split()), text)
-    path.write_text(text + "\n")
+    save(path, full, default=float)
     print(f"\nwritten: benchmarks/results/{path.name}")
 
 
@@ -72,15 +69,8 @@ def table(rows, columns, title=""):
     """Print rows (dicts) as an aligned table."""
     if title:
         print(f"\n{title}")
-    text = [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(c), *(len(r[k]) for r in text)) for k, c in enumerate(columns)]
-    for line in [list(columns), *text]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
+    print(*aligned(columns, ([row.get(c) for c in columns] for row in rows), _number), sep="\n")
 
 
-def _cell(value):
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return str(value)
+def _number(value):
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"
+from _report import RESULTS, aligned, command, save, versions
 
-
-def versions(*names: str) -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("numpy", "scikit-learn", "dask", "distributed", *names):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+PACKAGES = ("numpy", "scikit-learn", "dask", "distributed")
 
 
 def publish(name: str, payload: dict, *packages: str) -> None:
@@ -29,16 +17,15 @@ def publish(name: str, payload: dict, *packages: str) -> None:
     A quick run never overwrites the published numbers.
     """
     folder = RESULTS / "quick" if "--quick" in sys.argv else RESULTS
-    folder.mkdir(parents=True, exist_ok=True)
     report = {
         "benchmark": name,
-        "command": " ".join(["python", f"benchmarks/{name}.py", *_shown(sys.argv[1:])]),
+        "command": command(name, _shown(sys.argv[1:])),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
-        "versions": versions(*packages),
+        "versions": versions(*PACKAGES, *packages, missing="not installed"),
         **payload,
     }
-    (folder / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
+    save(folder / f"{name}.json", report, short_lists=False)
 
 
 def _shown(words: list[str]) -> list[str]:
@@ -50,16 +37,5 @@ def _shown(words: list[str]) -> list[str]:
 
 
 def table(headings: list[str], rows: list[list]) -> str:
-    cells = [headings, *[[_cell(value) for value in row] for row in rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(headings))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in cells
-    ]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
-
-
-def _cell(value) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    heading, *lines = aligned(headings, rows, "{:.3f}".format)
+    return "\n".join([heading, "-" * len(heading), *lines])
