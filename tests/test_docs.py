@@ -70,6 +70,15 @@ def test_every_dependency_has_its_reason():
     text = (ROOT / "docs" / "dependencies.md").read_text()
     words = set(re.findall(r"[\w-]+", text))
     assert needed | set(project["optional-dependencies"]) <= words
+    explained = set(re.findall(r"^`?([\w-]+)`?\n: ", text, re.MULTILINE))
+    assert explained <= needed | set(project["optional-dependencies"])  # nothing that has gone
+
+
+def test_pictures_are_small_and_shown():
+    text = "".join(page.read_text() for page in PAGES)
+    for picture in (ROOT / "docs" / "images").iterdir():
+        assert f"images/{picture.name}" in text
+        assert picture.stat().st_size < 200_000
 
 
 def test_the_newest_release_in_the_changelog_is_this_version():
@@ -91,7 +100,9 @@ def test_python_blocks_run_in_their_order(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_links_between_files_lead_somewhere(page):
-    links = re.findall(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    text = page.read_text()
+    links = re.findall(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)", text)
+    links += re.findall(r"^```\{image\} (\S+)$", text, re.MULTILINE)
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
@@ -100,7 +111,3 @@ def test_blocks_have_a_known_language(page):
     opened = re.findall(r"^```(\S*)\n", page.read_text(), re.MULTILINE)
     languages = {language for language in opened if language and not language.startswith("{")}
     assert languages <= {"python", "console", "text", "toml", "yaml"}
-
-
-def test_the_readme_picture_is_small():
-    assert (ROOT / "docs" / "images" / "demo.png").stat().st_size < 200_000
