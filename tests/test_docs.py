@@ -9,30 +9,14 @@ from pathlib import Path
 import pytest
 
 from accelerando._version import __version__
+from tests import public_api
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PUBLIC = [
     (module, name)
-    for module in (
-        "accelerando",
-        "accelerando.batch_size",
-        "accelerando.compress",
-        "accelerando.cost",
-        "accelerando.monitor",
-        "accelerando.plot",
-        "accelerando.policies",
-    )
-    for name in importlib.import_module(module).__all__
-] + [
-    ("accelerando.exceptions", name)
-    for name in (
-        "AccelerandoError",
-        "NotFiniteError",
-        "PayloadError",
-        "StateError",
-        "UnsupportedError",
-    )
+    for module in public_api.modules()
+    for name in public_api.names(importlib.import_module(module))
 ]
 
 
