@@ -26,7 +26,6 @@ from accelerando.compress import QSGD, Atomo, Compressor, PowerSGD, TernGrad
 
 RANKS = 2
 BATCH = 64
-HELD_OUT = 1000  # training rows on whose loss step sizes are chosen
 EXPONENTS = (-9, 1)  # step sizes are powers of two, as in D.4
 
 METHODS: dict[str, Compressor | None] = {
@@ -45,6 +44,7 @@ class Size(NamedTuple):
     methods: tuple[str, ...]
     width: int
     rows: int
+    held_out: int  # further training rows, on whose loss step sizes are chosen
     epochs: int
     tuning_epochs: int
     start: int  # the exponent of the first step size that is tried
@@ -52,8 +52,8 @@ class Size(NamedTuple):
     target: float
 
 
-FULL = Size(tuple(METHODS), 16, 9000, 5, 1, -3, EXPONENTS, 0.45)
-QUICK = Size(FEW, 16, 1024, 2, 1, -3, (-4, -3), 0.15)
+FULL = Size(tuple(METHODS), 16, 9000, 1000, 4, 1, -3, EXPONENTS, 0.42)
+QUICK = Size(FEW, 16, 512, 256, 2, 1, -3, (-4, -3), 0.12)
 
 
 def model(width: int) -> nn.Module:
@@ -155,7 +155,7 @@ class Bench:
         key = f"tuning {method} {exponent}"
         if key not in self.cache:
             rows = range(self.size.rows)
-            valid = range(self.size.rows, self.size.rows + HELD_OUT)
+            valid = range(self.size.rows, self.size.rows + self.size.held_out)
             net = self.net(method, exponent, self.size.tuning_epochs, Split(rows, valid))
             try:
                 loss = float(net.fit(self.x, self.y).history[-1, "valid_loss"])
@@ -210,7 +210,7 @@ def inside(
     size = QUICK if quick else FULL
     images = cifar(data)
     n_test = 500 if quick else len(images.x_test)
-    n_train = size.rows + HELD_OUT
+    n_train = size.rows + size.held_out
     x = np.concatenate([images.x_train[:n_train], images.x_test[:n_test]])
     y = np.concatenate([images.y_train[:n_train], images.y_test[:n_test]])
     hub, ranks = machines(RANKS, tag)
@@ -238,7 +238,7 @@ def inside(
         "quick": quick,
         "model": f"ResNet-style, width {size.width}, first stride 2, "
         f"{count_parameters(model(size.width))} parameters",
-        "data": f"CIFAR-10, {size.rows} rows to train, {HELD_OUT} to tune, {n_test} to test",
+        "data": f"CIFAR-10, {size.rows} rows to train, {size.held_out} to tune, {n_test} to test",
         "ranks": RANKS,
         "batch_size": BATCH,
         "epochs": size.epochs,

@@ -21,6 +21,7 @@ PORT = 8786  # in the hub nobody else listens
 def leave_properly() -> None:
     """Leave through all ``finally`` when ended by somebody else, as after Ctrl-C."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
 
 
 def found_inside(script: str, count: int, *options: str) -> Any:
@@ -36,7 +37,8 @@ def found_inside(script: str, count: int, *options: str) -> Any:
         words = [sys.executable, script, "--inside", tag, str(found), *options]
         # Whatever ends this one ends that one: `switched` ends all processes in its namespaces.
         # In there names of hosts cannot be looked up, about which PyTorch would complain.
-        environment = {"TORCH_CPP_LOG_LEVEL": "ERROR", **os.environ}
+        quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR", "PYTHONUNBUFFERED": "1"}
+        environment = {**quiet, **os.environ}
         done = subprocess.Popen(hub.words(*words), env=environment).wait()
         if done:
             sys.exit(f"{Path(script).name} has failed in its namespace with code {done}.")

@@ -21,8 +21,8 @@ same two ranks, without the limit. Where a codec loses, the table says so. Needs
 installed if it is missing and apt-get can do it. The namespaces have no way out, and are removed at
 the end, after Ctrl-C, too. --cache FILE keeps finished runs, so that it can be stopped and go on.
 
-Data: --data DIR with cifar10_small.npz. On two quiet cores (a) takes about DURATION_A and (b)
-about DURATION_B; with --quick both together less than two.
+Data: --data DIR with cifar10_small.npz. On two quiet cores (a) is estimated to take about 5 minutes
+and (b) about 20; with --quick each less than two.
 """
 
 from __future__ import annotations
