@@ -129,6 +129,15 @@ def test_the_order_visits_every_row_once_and_mixes_chunks(lengths, epoch):
 def test_every_chunk_has_one_place(lengths, holders):
     given = share_out(lengths, holders, ["a", "b", "c"])
     assert sorted(n for numbers in given.values() for n in numbers) == list(range(len(lengths)))
+    assert sum(bool(numbers) for numbers in given.values()) == min(3, len(lengths))
+
+
+def test_there_are_no_more_ranks_than_chunks(client, digits):
+    X, y = digits
+    net = net_of(client, 3, max_epochs=1).fit(*arrays(digits, chunk=300))
+    assert set(net.updates_frame()["ranks"]) == {2}
+    expected = in_this_process(X, y, chunked_order(0, 0, [300, 300]))
+    torch.testing.assert_close(parameters_of(net), parameters_of(expected), **TOLERANCE)
 
 
 def test_a_feed_gives_the_rows_of_the_chunks_it_holds():

@@ -117,10 +117,14 @@ def share_out(
 ) -> dict[str, list[int]]:
     """Give every chunk to one place: to its holder if that takes part, else to who has least.
 
+    Nobody is left without rows as long as there are enough chunks that have some.
+
     Examples
     --------
     >>> share_out([10, 10, 10], {0: "a", 1: "a"}, ["a", "b"])
     {'a': [0, 1], 'b': [2]}
+    >>> share_out([10, 10, 10, 10], {0: "a", 1: "a", 2: "b", 3: "b"}, ["a", "b", "c"])
+    {'a': [0], 'b': [2, 3], 'c': [1]}
     """
     given: dict[str, list[int]] = {place: [] for place in places}
     # Holders keep what they have up to an equal share, so that nobody's share grows for ever.
@@ -136,6 +140,15 @@ def share_out(
     for number in homeless:
         least = min(places, key=lambda place: sum(lengths[n] for n in given[place]))
         given[least].append(number)
+    # Dask may have put all chunks on few workers, but a rank without a row cannot take part.
+    rows = {p: [n for n in numbers if lengths[n]] for p, numbers in given.items()}
+    for place in places:
+        richest = max(places, key=lambda p: len(rows[p]))
+        if not rows[place] and len(rows[richest]) > 1:
+            number = rows[richest].pop()
+            rows[place].append(number)
+            given[richest].remove(number)
+            given[place].append(number)
     return given
 
 

@@ -184,7 +184,11 @@ class Drive:
             bounds.append(Bound(pay, f"more than {pay} are not known to pay"))
         if self.allowed is not None:
             bounds.append(Bound(self.allowed, f"a policy allows {self.allowed}"))
-        return tightest(bounds, int(net.min_workers))
+        fewest, chunks = int(net.min_workers), self.holders.most
+        if chunks is not None:
+            bounds.append(Bound(chunks, f"X has {chunks} chunk{'s' * (chunks != 1)} with rows"))
+            fewest = min(fewest, chunks)
+        return tightest(bounds, fewest)
 
     def _look_ahead(self) -> None:
         """Warm up now the ranks that a schedule wants in the next epoch."""

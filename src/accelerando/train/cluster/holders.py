@@ -17,6 +17,11 @@ class Holders:
         self._places: dict[int, str] = {}
         self._deposits: list[Any] = []  # a future that is dropped takes its task with it
 
+    @property
+    def most(self) -> int | None:
+        """How many ranks can have rows of their own; None if every rank has all of them."""
+        return None if self.data is None else max(1, sum(n > 0 for n in self.data.lengths))
+
     def orders(self, members: list[Host], segment: int) -> dict[str, dict[str, Any]]:
         """Return for each member's place the chunks it trains on and where the new ones come in."""
         data = self.data
