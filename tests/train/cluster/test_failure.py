@@ -147,6 +147,7 @@ def test_all_workers_at_once(cluster, digits, quiet):
         net.fit(*digits)
         killer.join()
         check_equal(net, quiet)
+        assert len(cluster.worker_spec) == 4  # it is as large as it was
 
 
 def test_ten_random_kills(cluster, digits, quiet):

@@ -218,3 +218,28 @@ def test_a_rank_that_is_alone_pauses_when_it_wants_to(digits):
     group.backward(loss, 1.0, last=True)
     assert group.paused
     group.close()
+
+
+class PlannedCluster:
+    """What was told to have so many workers."""
+
+    def __init__(self, n_workers):
+        self.plan = set(range(n_workers))
+        self.told = []
+
+    def scale(self, n):
+        self.plan = set(range(n))
+        self.told.append(n)
+
+
+def test_a_cluster_whose_workers_are_being_restarted_stays_as_large_as_it_was():
+    cluster = PlannedCluster(4)
+    scaling = Scaling(cluster, most=3)
+    scaling.ask(wanted=3, present=0, missing=3)  # all of them were killed a moment ago
+    scaling.restore()
+    assert set(cluster.told) == {4}
+    scaling.ask(wanted=6, present=4, missing=2)
+    scaling.shrink(5)
+    scaling.ask(wanted=6, present=5, missing=1)
+    scaling.restore()
+    assert cluster.told[2:] == [6, 5, 6, 4]

@@ -27,7 +27,9 @@ class Scaling:
         self.asked = 0
         adaptive = getattr(cluster, "_adaptive", None)
         self.adaptive = adaptive
-        self._before: int | None = None
+        # What the cluster was told to have. It may have less for a moment: after a worker's loss.
+        planned = getattr(cluster, "plan", None)
+        self._before: int | None = None if planned is None else len(planned)
         if adaptive is not None:
             self._before = adaptive.minimum
 
@@ -49,10 +51,10 @@ class Scaling:
             self.adaptive.minimum = max(self._before or 0, min(wanted, self.adaptive.maximum))
             self.asked = wanted
         elif missing > 0 and self.possible and self.asked != wanted and self.adaptive is None:
-            if self._before is None:
-                self._before = present
+            if not self.asked:
+                self._before = max(self._before or 0, present)
             self.asked = wanted
-            self.cluster.scale(present + missing)
+            self.cluster.scale(max(self._before or 0, present + missing))
 
     def shrink(self, wanted: int) -> None:
         """Give workers back that are not needed any more."""
