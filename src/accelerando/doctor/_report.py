@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from accelerando._workers import workers_of
 from accelerando.doctor import _facts
 from accelerando.doctor._findings import Cluster, Facts, Finding, examine
 from accelerando.exceptions import ClusterError
@@ -53,7 +54,7 @@ def look(address: str, timeout: float) -> Cluster:
 
 
 def _ask(client: Any) -> Cluster:
-    infos = client.scheduler_info(n_workers=-1)["workers"]
+    infos = workers_of(client)
     workers = client.run(_facts.gather)
     tried = list(workers)[:MOST_TRIED]
     silent = client.run(_facts.reach, tried, KNOCK_SECONDS, workers=tried) if tried else {}

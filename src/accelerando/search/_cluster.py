@@ -28,6 +28,7 @@ import cloudpickle
 from distributed import Client, Future
 
 from accelerando._topic import stop_listening
+from accelerando._workers import workers_of
 from accelerando.search._copies import Copies, Holding
 from accelerando.search._data import Data, chunk_of_call
 from accelerando.search._task import (
@@ -119,8 +120,8 @@ class Cluster:
 
     def _look(self) -> None:
         if time.monotonic() - self._looked > 1.0:
-            info = self.client.scheduler_info(n_workers=-1)
-            self.threads = {a: worker["nthreads"] for a, worker in info["workers"].items()}
+            workers = workers_of(self.client)
+            self.threads = {a: worker["nthreads"] for a, worker in workers.items()}
             self._looked = time.monotonic()
 
     def _has_room(self, worker: str) -> bool:

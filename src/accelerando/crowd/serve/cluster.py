@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from accelerando._workers import workers_of
 from accelerando.crowd.belief import Belief
 from accelerando.crowd.search import Found, search
 
@@ -50,7 +51,7 @@ class ClusterSearch:
 
         if self._client is None:
             self._client = Client(self.scheduler, timeout=self.patience, set_as_default=False)
-        workers = list(self._client.scheduler_info()["workers"])
+        workers = list(workers_of(self._client))
         if not workers:
             raise RuntimeError("the cluster has no workers")
         shared = self._client.scatter(belief, broadcast=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from accelerando._workers import workers_of
 from accelerando.exceptions import ClusterError
 from accelerando.train.cluster.board import Board, Notes
 from accelerando.train.cluster.rank import serve
@@ -82,7 +83,7 @@ class Crew:
 
     def workers(self) -> list[str]:
         """Return the addresses of the cluster's workers."""
-        return list(self.client.scheduler_info(n_workers=-1)["workers"])
+        return list(workers_of(self.client))
 
     def recruit(self, wanted: int) -> None:
         """Start missing ranks on workers that have none, and ask for more workers."""
