@@ -197,6 +197,28 @@ def test_without_matplotlib_the_error_says_how_to_get_it(monkeypatch):
         plot.training(frame())
 
 
+def test_averaging_draws_spread_and_period(line):
+    from accelerando.monitor import ParameterSpread
+    from accelerando.sync import PeriodicAveraging
+    from tests.nets import regressor
+
+    settings = {"sync": PeriodicAveraging(3), "virtual_ranks": 2, "batch_size": 5, "max_epochs": 1}
+    plain = regressor(**settings).fit(*line)
+    figure = plot.averaging(plain, title="A run")
+    assert figure.axes[0].get_ylabel() == "spread S_k before an averaging"
+    met = plain.updates_frame().dropna()
+    drawn = figure.axes[0].lines[0].get_xydata().tolist()
+    assert drawn == met[["update", "spread"]].to_numpy().tolist()
+
+    watched = regressor(**settings, monitors=[ParameterSpread(every=1)]).fit(*line)
+    spread = watched.updates_frame()["parameter_spread"]
+    drawn = plot.averaging(watched.updates_frame()).axes[0].lines[0].get_xydata()
+    assert drawn[:, 0].tolist() == [3, 6, 9, 12]
+    assert drawn[1, 1] == pytest.approx((0 + spread[3] + spread[4]) / 3)
+    with pytest.raises(TypeError, match="fitted with an averaging strategy"):
+        plot.averaging(regressor(max_epochs=1).fit(*line))
+
+
 def test_signals_draws_a_panel_for_each_signal(line):
     from accelerando.monitor import GradientVariance, LossTrend
     from tests.nets import regressor

@@ -134,8 +134,16 @@ PARTS_COMPRESSED = (
 )
 
 
+PARTS_APART = (
+    "compares the gradients of ranks at the same parameters, and here every rank has parameters of "
+    "its own that are averaged now and then. Leave it out, or train with sync=None"
+)
+
+
 def no_parts(setting: Setting) -> str | None:
     """Return why the gradients of parts of a batch cannot be compared, or None if they can."""
+    if setting.averages_parameters:
+        return PARTS_APART
     if setting.compressed:
         return PARTS_COMPRESSED
     return None if setting.several_ranks or setting.divisible else PARTS_NEEDED

@@ -161,9 +161,16 @@ class ParameterSpread(Monitor):
     It is what adaptive periodic averaging steers by. Where gradients are averaged in every
     update all ranks have the same parameters and there is no spread: ``fit`` says so.
 
+    Parameters
+    ----------
+    every : int or None
+        None looks when parameters are averaged. A number looks in every so many updates as well:
+        for the variance between two averagings, V_t of the paper. One process with virtual ranks
+        has all parameters at hand.
+
     Notes
     -----
-    Signal: ``parameter_spread``, of the last averaging.
+    Signal: ``parameter_spread``, as last seen, just before an averaging.
 
     References
     ----------
@@ -176,7 +183,19 @@ class ParameterSpread(Monitor):
     [{'parameter_spread': 0.25}]
     """
 
+    every: int | None = None
+
     signals: ClassVar[tuple[str, ...]] = ("parameter_spread",)
+
+    def __post_init__(self) -> None:
+        every = self.every
+        if every is None:
+            return
+        if isinstance(every, bool) or not hasattr(every, "__index__") or every < 1:
+            raise ValueError(
+                "The 'every' parameter of ParameterSpread must be a whole number of at least 1, "
+                f"or None. Got {every!r} instead."
+            )
 
     def undefined(self, setting: Setting) -> str | None:
         if setting.averages_parameters:

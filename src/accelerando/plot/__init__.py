@@ -4,8 +4,9 @@ matplotlib is needed for them and comes with ``pip install 'accelerando[plot]'``
 chooses a backend or opens a window: every function returns a figure to be shown or saved.
 """
 
+from accelerando.plot._averaging import averaging as averaging
 from accelerando.plot._signals import signals as signals
 from accelerando.plot._training import training as training
 from accelerando.search._plot import search as search
 
-__all__ = ["search", "signals", "training"]
+__all__ = ["averaging", "search", "signals", "training"]

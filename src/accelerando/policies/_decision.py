@@ -14,8 +14,9 @@ class Signals(Mapping[str, float]):
 
     Always there are ``update``, ``epoch`` and ``examples`` (done so far), ``n_examples`` (in the
     training set), ``loss`` and ``grad_norm`` (of the last update), ``batch_size``, ``lr`` and
-    ``momentum`` (of the next update, as decided so far) and ``ranks``; beside them the signals of
-    the monitors. What is not known yet is ``nan``, with which every comparison is false.
+    ``momentum`` (of the next update, as decided so far), ``ranks`` and ``period`` (updates between
+    two averagings of parameters); beside them the signals of the monitors. What is not known yet
+    is ``nan``, with which every comparison is false.
 
     Parameters
     ----------
@@ -92,7 +93,8 @@ class Decision(NamedTuple):
     workers : int
         The most ranks. The tighter of this and what the batch is worth wins.
     period : int
-        Updates between two averagings of parameters.
+        Updates between two averagings of parameters, with a strategy of
+        :mod:`accelerando.sync` that averages them.
 
     Examples
     --------

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
 import skorch
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelerando.compress import Adaptive, Compressor, ErrorFeedback, PowerSGD
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import Setting
+from accelerando.sync import Averaging
 from accelerando.train.feed import Feed
-from accelerando.train.loop import needs_closure
 from accelerando.train.loss import check_weightable, is_mean_over_rows
 from accelerando.train.microbatch import couples_rows
 from accelerando.train.plain import has_own_loss
@@ -33,6 +35,8 @@ def check_settings(net: Any) -> None:
         )
     _check_cluster(net)
     net.compressor()  # says what is wrong with `compression`
+    _check_rows("virtual_ranks", net.virtual_ranks, "no less", lambda value: False)
+    _check_sync(net)
     loader = net.iterator_train
     if not (isinstance(loader, type) and issubclass(loader, DataLoader)):
         raise UnsupportedError(
@@ -75,6 +79,82 @@ def _check_cluster(net: Any) -> None:
             "client must be a distributed.Client, or None to train in this process. Got "
             f"{net.client!r}."
         )
+
+
+def _check_sync(net: Any) -> None:
+    strategy = net.strategy()  # says what is wrong with `sync`
+    averages, virtual = isinstance(strategy, Averaging), net.virtual_ranks > 1
+    if virtual and net.client is not None:
+        raise UnsupportedError(
+            f"virtual_ranks={net.virtual_ranks} are ranks of this process, and with client= the "
+            "ranks are workers of the cluster. Leave one of them out."
+        )
+    if averages and net.client is not None:
+        raise UnsupportedError(
+            f"sync={strategy!r} averages parameters, which ranks on a cluster cannot do yet: they "
+            "average gradients. Train in this process (client=None) with virtual_ranks=, or with "
+            "sync=None."
+        )
+    own = strategy.replicas_here() if isinstance(strategy, Averaging) else None
+    if own is not None and virtual and own != net.virtual_ranks:
+        raise ValueError(
+            f"{type(strategy).__name__} has {own} replicas, and virtual_ranks is "
+            f"{net.virtual_ranks}. Leave virtual_ranks out: replicas are virtual ranks."
+        )
+    if averages and ranks_here(net) == 1:
+        raise UnsupportedError(
+            f"sync={strategy!r} averages the parameters of several ranks, and here there is one. "
+            "Pass virtual_ranks=2 or more."
+        )
+    if (averages or virtual) and net.compression is not None:
+        why = (
+            "ranks that average parameters exchange no gradients"
+            if averages
+            else "virtual ranks compute the gradient of all their rows at once"
+        )
+        raise UnsupportedError(
+            f"compression={net.compression!r} compresses the gradients of single ranks; {why}. "
+            "Leave compression out, or train without sync and virtual_ranks."
+        )
+
+
+def ranks_here(net: Any) -> int:
+    """Return how many ranks one process is."""
+    strategy = net.strategy()
+    own = strategy.replicas_here() if isinstance(strategy, Averaging) else None
+    return int(net.virtual_ranks) if own is None else own
+
+
+def check_ranks(net: Any, feed: Feed, *, own_step: bool) -> None:
+    """Refuse what cannot be divided among virtual ranks."""
+    ranks = ranks_here(net)
+    fewest = ranks * (2 if couples_rows(net.module_) else 1)
+    if feed.n_examples is not None and feed.n_examples < fewest:
+        raise ValueError(
+            f"There are {feed.n_examples} training examples for {ranks} virtual ranks, each of "
+            f"which needs {fewest // ranks}. Have fewer of them, or more examples."
+        )
+    if not isinstance(net.strategy_, Averaging):
+        return
+    name = type(net.strategy_).__name__
+    if own_step:
+        raise UnsupportedError(
+            f"{type(net).__name__} has its own train_step, in which the rows of ranks could not be "
+            f"weighed as {name} wants. Override get_loss or infer instead."
+        )
+    for optimizer in (getattr(net, name + "_") for name in net._optimizers):
+        if needs_closure(optimizer):
+            raise UnsupportedError(
+                f"{type(optimizer).__name__} searches along a line by the loss of its own batch, "
+                f"from which {name} would take it away. Use SGD, Adam or another optimizer that "
+                "steps by the gradient alone."
+            )
+
+
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether the optimizer evaluates the loss itself, like L-BFGS."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def check_alone(compressor: Compressor) -> None:
@@ -203,6 +283,7 @@ def setting(net: Any, *, own_step: bool) -> Setting:
     return Setting(
         several_ranks=several,
         divisible=divisible(net) and not own_step,
+        averages_parameters=isinstance(net.strategy_, Averaging),
         compressed=net.compressor() is not None,
     )
 

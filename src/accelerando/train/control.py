@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from accelerando.batch_size import BatchSizePolicy, Damping
 from accelerando.batch_size._policy import Steered, cap
 from accelerando.exceptions import UnknownSignalError, UnsupportedError
-from accelerando.monitor import Monitor, Observation, Setting
+from accelerando.monitor import Monitor, Observation, ParameterSpread, Setting
 from accelerando.policies import Decision, Signals, as_policy
 from accelerando.policies._decision import Wish
 from accelerando.policies._policy import FunctionPolicy, Policy, decide_all
@@ -33,6 +33,7 @@ ALWAYS = (
     "lr",
     "momentum",
     "ranks",
+    "period",
 )
 
 
@@ -107,6 +108,12 @@ class Control:
         wanted = [getattr(m, "every", 25) for m in self.monitors if m.looks_at_parts]
         return min(wanted, default=0)
 
+    @cached_property
+    def watches_spread(self) -> int:
+        """In every how many updates the ranks' spread is wanted even if they do not meet."""
+        wanted = [m.every for m in self.monitors if isinstance(m, ParameterSpread) and m.every]
+        return min(wanted, default=0)
+
     def start(self) -> dict[str, Any]:
         """Return ``run.control`` before the first update."""
         if not self.active:
@@ -141,6 +148,7 @@ class Control:
         base_lr: float,
         momentum: float,
         ranks: int,
+        period: float = math.nan,
     ) -> Plan:
         """Ask the policies before an update; nothing is remembered before :meth:`observe`."""
         wish = Wish(**run.control["wish"])
@@ -157,6 +165,7 @@ class Control:
                 "lr": base_lr * wish.lr_scale,
                 "momentum": momentum if wish.momentum is None else wish.momentum,
                 "ranks": float(ranks),
+                "period": period if wish.period is None else float(wish.period),
             }
         )
         decision, states = decide_all(self.policies, signals, run.control["policies"])

@@ -63,6 +63,14 @@ class NeuralNet(AdaptiveNet):
     compression : compressor of :mod:`accelerando.compress` or None, default=None
         How gradients are written on their way between ranks; a class with ``compression__x``
         parameters, or an instance. One process steps with what would be decoded.
+    sync : strategy of :mod:`accelerando.sync` or None, default=None
+        How ranks keep in step; a class with ``sync__x`` parameters, or an instance. None is
+        ``AllReduce``: gradients in every update. The others average parameters now and then; each
+        rank then has its own batches of `batch_size` rows, its own parameters and optimizer, and
+        the estimator holds their average.
+    virtual_ranks : int, default=1
+        Ranks that this process stands for, each with batches of `batch_size` rows: an update sees
+        ``virtual_ranks * batch_size`` rows. To try on one machine what many would learn.
     rank_timeout : float, default=10.0
         Seconds, beyond the time of twenty usual updates, after which a silent rank counts as lost.
     worker_timeout : float, default=300.0

@@ -149,11 +149,13 @@ def check_finite(training: Training, loss: float, norm: float, *, stepped: bool 
 def not_finite(training: Training, what: str, *, stepped: bool = False) -> NotFiniteError:
     """Say which update went wrong and with which settings."""
     run = training.run
-    left = (
-        "train_step has moved the parameters already."
-        if stepped
-        else f"The estimator holds the parameters of update {run.update}, the last finite ones."
-    )
+    since = run.sync.get("since", 0)
+    if stepped:
+        left = "train_step has moved the parameters already."
+    elif training.averaging is not None:
+        left = f"The estimator holds the average of update {run.update - since}, the last one."
+    else:
+        left = f"The estimator holds the parameters of update {run.update}, the last finite ones."
     return NotFiniteError(
         f"The {what} at update {run.update + 1} (epoch {run.epoch + 1}) with batch size "
         f"{run.batch_size} and lr {training.lr():.4g}. {left} Lower lr, clip gradients with "

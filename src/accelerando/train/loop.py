@@ -6,7 +6,6 @@ policy, the caps, the order of rows, the cut into micro-batches); here things ha
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,8 @@ from skorch.utils import TeeGenerator
 from accelerando.batch_size import BatchSizePolicy, Measure
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import Observation
+from accelerando.train.averaging import Together
+from accelerando.train.checks import needs_closure
 from accelerando.train.control import Control, Plan, fingerprint
 from accelerando.train.feed import Batch, Feed
 from accelerando.train.gradient import Gradient, accumulate, check_finite, grad_norm, not_finite
@@ -51,6 +52,8 @@ class Training:
     interrupt: Interrupt
     world: World = field(default_factory=Alone)
     control: Control = field(default_factory=Control)
+    averaging: Together | None = None  # of ranks with parameters of their own
+    virtual: int = 1  # ranks that this process stands for, each with a batch of its own
     divisible: bool = False  # a batch may be divided without another result
     weights: torch.Tensor | None = None
     fit_params: Mapping[str, Any] = field(default_factory=dict)
@@ -90,6 +93,11 @@ class Training:
         """Seconds of training, those before an interruption included."""
         return self._seconds_before + time.perf_counter() - self.started
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks train."""
+        return self.world.part.size * self.virtual
+
     def lr(self) -> float:
         """The learning rate of the next update: what schedulers say, times the damping."""
         return float(self.optimizers[0].param_groups[0]["lr"]) * self.run.lr_scale
@@ -110,24 +118,29 @@ def train_epoch(training: Training) -> None:
     net, run, policy = training.net, training.run, training.policy
     training.look_at_parameters()
     stream = training.feed.epoch(run.seed, run.epoch, run.cursor, training.world.part)
-    control = training.control
+    control, averaging, virtual = training.control, training.averaging, training.virtual
+    if averaging is not None:
+        averaging.begin()
     while True:
         began = time.perf_counter()
         choice = run.choose(policy, training.max_batch_size, measurement(training))
         plan = ask(training, choice) if control.policies else None
         choice = choice if plan is None else plan.choice
-        batch = stream.take(choice.batch_size, training.fewest_rows)
+        batch = stream.take(choice.batch_size * virtual, training.fewest_rows * virtual)
         if batch is None:
-            return
-        run.batch_size, run.lr_scale = choice.batch_size, choice.lr_scale
+            break
+        run.batch_size, run.lr_scale = choice.batch_size * virtual, choice.lr_scale
         net.notify("on_batch_begin", batch=batch.data, training=True)
         try:
-            step = update(training, batch)
+            if averaging is None:
+                step = update(training, batch)
+            else:
+                step = averaging.update(training, batch, update)
         except (RuntimeError, TypeError) as error:
             if run.update == 0:
                 explain(error, batch.data, net.module_)
             raise
-        run.advance(batch.size, step.loss, step.grad_norm, choice.policy_state)
+        run.advance(batch.size, step.loss, step.grad_norm, choice.policy_state, virtual)
         if control.active:
             control.observe(run, observation(training, batch, step, began), plan)
         run.seconds = training.clock()
@@ -137,6 +150,8 @@ def train_epoch(training: Training) -> None:
         if training.every and training.after_updates and run.update % training.every == 0:
             training.after_updates()
         training.interrupt.check()
+    if averaging is not None:
+        averaging.show()
 
 
 class Here:
@@ -153,19 +168,23 @@ class Here:
 def ask(training: Training, choice: Choice) -> Plan:
     """Ask the policies what the next update should be like."""
     group = training.optimizers[0].param_groups[0]
+    averaging, rows = training.averaging, choice.batch_size * training.virtual
     plan = training.control.plan(
         training.run,
         choice,
         max_batch_size=training.max_batch_size,
         base_lr=float(group["lr"]),
         momentum=_momentum(group),
-        ranks=training.world.part.size,
+        ranks=training.ranks,
+        period=math.nan if averaging is None else float(averaging.own_period(training, rows)),
     )
-    if plan.wish.period is not None:
+    if averaging is not None:
+        averaging.wanted = plan.wish.period
+    elif plan.wish.period is not None:
         raise UnsupportedError(
             f"A policy decided period={plan.wish.period}, the updates between two averagings of "
             "parameters; here ranks average their gradients in every update, and there is no "
-            "period."
+            "period. Pass sync=PeriodicAveraging(...) or another strategy that averages."
         )
     if plan.wish.momentum is not None and math.isnan(_momentum(group)):
         raise UnsupportedError(
@@ -195,7 +214,8 @@ def observation(training: Training, batch: Batch, step: Step, began: float) -> O
         parts.square / rows,
         seconds,
         waited,
-        world.part.size,
+        training.ranks,
+        None if training.averaging is None else training.averaging.spread,
     )
 
 
@@ -262,8 +282,9 @@ def record(training: Training, batch: Batch, step: Step) -> None:
         step.loss,
         step.grad_norm,
         run.seconds,
-        training.world.part.size,
+        training.ranks,
         *training.world.traffic,
+        *(training.averaging.row() if training.averaging is not None else ()),
         *(training.control.row(run) if training.control.active else ()),
     )
 
@@ -275,6 +296,8 @@ def measurement(training: Training) -> tuple[Measure, float] | None:
     if wanted is None:
         return None
     if training.measured is None or training.measured[0] != run.update:
+        if training.averaging is not None:
+            training.averaging.show()  # measured on what the estimator would return now
         training.measured = (run.update, measure(training, wanted))
     return wanted, training.measured[1]
 
@@ -336,9 +359,3 @@ def _put_back(tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -
     with torch.no_grad():
         for tensor, value in zip(tensors, values, strict=False):
             tensor.copy_(value)
-
-
-def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether the optimizer evaluates the loss itself, like L-BFGS."""
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    return closure is not None and closure.default is inspect.Parameter.empty

@@ -19,12 +19,14 @@ from torch.utils.data import DataLoader
 
 from accelerando.batch_size import BatchSizePolicy, as_policy
 from accelerando.compress import Compressor, as_compressor
-from accelerando.train import checks, state
+from accelerando.sync import Averaging, Strategy, as_strategy
+from accelerando.train import averaging, checks, state
 from accelerando.train.built import Built, is_factory
 from accelerando.train.control import Control
 from accelerando.train.data import MemoryBatches, in_memory, make_feed
 from accelerando.train.exchange import AloneCompressed
 from accelerando.train.feed import Feed
+from accelerando.train.fleet import Fleet
 from accelerando.train.interrupt import Interrupt
 from accelerando.train.layout import settle_layout
 from accelerando.train.loop import Here, Training
@@ -38,7 +40,7 @@ from accelerando.train.weights import training_weights
 from accelerando.train.world import Alone, World
 
 EVALUATION_ROWS = 512
-OWN_PREFIXES = ("batch_size", "compression")
+OWN_PREFIXES = ("batch_size", "compression", "sync")
 
 
 class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
@@ -61,6 +63,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         max_workers: int | str | None = None,
         data: str = "replicate",
         compression: Any = None,
+        sync: Any = None,
+        virtual_ranks: int = 1,
         rank_timeout: float = 10.0,
         worker_timeout: float = 300.0,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -80,6 +84,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         self.max_workers = max_workers
         self.data = data
         self.compression = compression
+        self.sync = sync
+        self.virtual_ranks = virtual_ranks
         self.rank_timeout = rank_timeout
         self.worker_timeout = worker_timeout
         self.checkpoint = checkpoint
@@ -90,7 +96,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
     # -- parameters ---------------------------------------------------------------------------
 
     def set_params(self, **kwargs: Any) -> Self:
-        """Set parameters, ``batch_size__x`` and ``compression__x`` among them."""
+        """Set parameters, ``batch_size__x``, ``compression__x`` and ``sync__x`` among them."""
         ours = {key: value for key, value in kwargs.items() if key.split("__")[0] in OWN_PREFIXES}
         for piece in OWN_PREFIXES:
             if piece in ours and ours[piece] is not getattr(self, piece):
@@ -117,7 +123,10 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the connection to the cluster out: another process has its own."""
-        return {**super().__getstate__(), "client": None, "drive_": None}
+        fleet = vars(self).get("fleet_")
+        saved = vars(self).get("saved_ranks_") if fleet is None else fleet.to_save()
+        ranks = {"fleet_": None, "saved_ranks_": saved} if "fleet_" in vars(self) else {}
+        return {**super().__getstate__(), "client": None, "drive_": None, **ranks}
 
     def _get_param_names(self) -> list[str]:
         # scikit-learn's callbacks live in private attributes that clone() copies by itself.
@@ -134,6 +143,15 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         """Return what ``compression`` and ``compression__x`` describe."""
         return as_compressor(self.compression, self.get_params_for("compression"))
 
+    def strategy(self) -> Strategy:
+        """Return what ``sync`` and ``sync__x`` describe."""
+        return as_strategy(self.sync, self.get_params_for("sync"))
+
+    def _columns(self) -> tuple[str, ...]:
+        """Return what ``updates_frame()`` has beside the usual columns."""
+        averages = isinstance(self.strategy_, Averaging)
+        return (*(averaging.COLUMNS if averages else ()), *self.control_.columns)
+
     # -- initialization -----------------------------------------------------------------------
 
     def initialize(self) -> Self:
@@ -143,7 +161,11 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         self.control_ = Control.of(self.monitors, self.policies, self.policy_)
         self.run_ = Run.start(self.random_state)
         self.run_.control = self.control_.start()
-        self.records_ = Records(self.control_.columns)
+        self.strategy_ = self.strategy()
+        self.run_.sync = averaging.start(self.strategy_)
+        self.fleet_: Fleet | None = None  # ranks with parameters of their own
+        self.saved_ranks_: dict[str, Any] | None = None
+        self.records_ = Records(self._columns())
         self.micro_ = self._micro_batch(self.run_)
         self.resume_: state.Resume | None = None
         self.saves_ = state.Saves()
@@ -244,6 +266,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
             self.micro_batch_size == "auto" and (own_step or not checks.may_split(self))
         )
         self.control_.check(checks.setting(self, own_step=own_step))
+        together = self._together(feed, own_step=own_step)
         return Training(
             net=self,
             feed=feed,
@@ -256,7 +279,9 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
             interrupt=Interrupt(),
             control=self.control_,
             divisible=checks.divisible(self) and not own_step,
-            world=self._world(),
+            world=self._world() if together is None else together.world,
+            averaging=together,
+            virtual=checks.ranks_here(self),
             weights=weights,
             fit_params=fit_params,
             own_step=own_step,
@@ -267,10 +292,20 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
     def _world(self) -> World:
         """Return the world of training in this process; ranks of a cluster make their own."""
         compressor = self.compressor()
+        if self.virtual_ranks > 1:
+            return averaging.AllReduceHere(self, self.virtual_ranks)
         if compressor is None or self.client is not None:
             return Alone()
         checks.check_alone(compressor)
         return AloneCompressed(self, compressor)
+
+    def _together(self, feed: Feed, *, own_step: bool) -> averaging.Together | None:
+        """Return what averages the parameters of virtual ranks, if that is the strategy."""
+        checks.check_ranks(self, feed, own_step=own_step)
+        if not isinstance(self.strategy_, Averaging):
+            return None
+        size, every = checks.ranks_here(self), self.control_.watches_spread
+        return averaging.Together(self, self.strategy_, size, every)
 
     def _feed(self, dataset: Any) -> Feed:
         if hasattr(dataset, "lengths"):
@@ -287,9 +322,13 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         if policy != self.policy_:  # changed by set_params since the last call
             self.policy_, run.policy_state = policy, policy.start()
         control = Control.of(self.monitors, self.policies, policy)
+        strategy = self.strategy()
+        if strategy != self.strategy_:
+            self.strategy_, run.sync = strategy, averaging.start(strategy)
+            self.fleet_ = self.saved_ranks_ = None  # all start from the model that is there
         if control != self.control_:
             self.control_, run.control = control, control.start()
-            self.records_.watch(control.columns)
+        self.records_.watch(self._columns())
         if run.update == 0 and not run.policy_state:
             run.policy_state = policy.start()
         other_data = feed.n_examples is not None and run.n_examples not in (None, feed.n_examples)
@@ -358,6 +397,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         """Keep what a later ``partial_fit`` needs to go on, unless a callback ended the run."""
         run = training.run
         run.seconds = training.clock()
+        if training.averaging is not None:
+            training.averaging.show()
         if isinstance(error, KeyboardInterrupt) and run.cursor == 0:
             # EarlyStopping raises KeyboardInterrupt between two epochs; Ctrl-C sets `pending`.
             run.until = run.until if training.interrupt.pending else run.epoch

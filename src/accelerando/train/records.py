@@ -72,6 +72,8 @@ class Records:
     def watch(self, signals: tuple[str, ...]) -> None:
         """Record other signals from now on; those of earlier updates stay where they are known."""
         table = Table((*UPDATE_COLUMNS, *signals))
+        if table.columns == self.updates.columns:
+            return
         table.load(self.updates.tensor(), self.updates.columns)
         self.updates = table
 

@@ -57,6 +57,9 @@ class Run:
         What the policy remembers.
     control : dict
         What monitors and policies remember, the newest signals, and what policies have decided.
+    sync : dict
+        Where ranks with parameters of their own stand: updates since they met, how often they have
+        met, what the strategy remembers.
     seconds : float
         Time spent in training so far, validation and callbacks included.
     rng : list of torch.Tensor, or None
@@ -79,6 +82,7 @@ class Run:
     lr_scale: float = 1.0
     policy_state: State = field(default_factory=dict)
     control: dict[str, Any] = field(default_factory=dict)
+    sync: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     rng: list[torch.Tensor] | None = None
 
@@ -133,13 +137,19 @@ class Run:
         capped = cap(damping, max_batch_size=max_batch_size, n_examples=self.n_examples)
         return Choice(capped.batch_size, capped.lr_scale, state)
 
-    def advance(self, rows: int, loss: float, grad_norm: float, policy_state: State) -> None:
-        """Count one update, and let the policy remember what it decided for it."""
+    def advance(
+        self, rows: int, loss: float, grad_norm: float, policy_state: State, batches: int = 1
+    ) -> None:
+        """Count one update, and let the policy remember what it decided for it.
+
+        The rows may be those of several batches, one of each virtual rank; a policy hears of one.
+        """
         self.policy_state = policy_state
         self.cursor += rows
         self.examples += rows
         self.update += 1
-        self.last_rows, self.last_loss, self.last_grad_norm = rows, loss, grad_norm
+        self.last_rows = -(-rows // batches)
+        self.last_loss, self.last_grad_norm = loss, grad_norm
 
     def end_epoch(self) -> None:
         """Count one epoch."""

@@ -20,16 +20,19 @@ from skorch.history import History
 
 from accelerando.batch_size._policy import FunctionPolicy
 from accelerando.exceptions import StateError
+from accelerando.train.averaging import show, start
 from accelerando.train.records import UPDATE_COLUMNS
 from accelerando.train.run import Run, get_rng
 
 FORMAT = "accelerando-state"
-VERSION = 3
+VERSION = 4
 
 
 def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:
     """Write everything that a later process needs to go on as if it had never stopped."""
     run: Run = net.run_
+    if net.fleet_ is not None:
+        show(net)  # what is loaded to predict is the average of now
     rng = get_rng() if training or not run.seeded else run.rng
     callbacks, callback_tensors = capture_callbacks(net)
     plain = {
@@ -37,6 +40,7 @@ def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:
         **position(net),
         "policy": repr(net.policy_),
         "control": net.control_.describe(),
+        "sync": repr(net.strategy_),
         "columns": list(net.records_.updates.columns),
         "history": list(net.history),
         "classes": np.asarray(net.classes_inferred_).tolist()
@@ -52,6 +56,7 @@ def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:
         "updates": net.records_.updates.tensor(),
         "epochs": net.records_.epochs.tensor(),
         "rng": rng or [],
+        "ranks": _python_numbers(net.fleet_.to_save() if net.fleet_ else net.saved_ranks_ or {}),
         "callback_tensors": callback_tensors,
     }
     write_atomically(Path(path), content)
@@ -93,6 +98,14 @@ def load(net: Any, path: str | os.PathLike[str]) -> None:
             stacklevel=3,
         )
         net.run_.control = net.control_.start()
+    net.fleet_, net.saved_ranks_ = None, content["ranks"] or None
+    if plain["sync"] != repr(net.strategy_):
+        warnings.warn(
+            f"{path} was saved with sync={plain['sync']}; the estimator has {net.strategy_!r}. All "
+            "ranks start from the saved model.",
+            stacklevel=3,
+        )
+        net.run_.sync, net.saved_ranks_ = start(net.strategy_), None
     net.records_.updates.load(content["updates"], plain.get("columns", UPDATE_COLUMNS))
     net.records_.epochs.load(content["epochs"])
     net.history_ = _history(plain["history"])

@@ -1,0 +1,526 @@
+"""Every strategy of ``sync=``, through the same invariants. A new one adds one row."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import pytest
+import torch
+from skorch.callbacks import Callback, LRScheduler
+from torch import nn
+
+from accelerando import sync as module
+from accelerando.batch_size import AdaDamp
+from accelerando.compress import QSGD
+from accelerando.exceptions import NotFiniteError, UnsupportedError
+from accelerando.monitor import GradientNoiseScale, ParameterSpread
+from accelerando.policies import Decision
+from accelerando.sync import (
+    AdaptiveAveraging,
+    AllReduce,
+    Average,
+    Averaging,
+    DecreasingAveraging,
+    ElasticAveraging,
+    ModelAveraging,
+    OuterOptimizer,
+    PeriodicAveraging,
+    Pull,
+    Signals,
+    Strategy,
+    as_strategy,
+    replay,
+    ring_bytes,
+)
+from accelerando.train.averaging import updates_left
+from accelerando.train.run import Run
+from tests.nets import MLP, ScaledLoss, classifier, parameters_of, regressor
+
+RANKS = 4
+STRATEGIES = {
+    "periodic": PeriodicAveraging(3),
+    "periodic, momentum averaged": PeriodicAveraging(3, optimizer_state="average"),
+    "periodic, momentum reset": PeriodicAveraging(3, optimizer_state="reset"),
+    "adaptive": AdaptiveAveraging(2, sample=0.4),
+    "decreasing": DecreasingAveraging(6, every_epochs=1),
+    "model": ModelAveraging(RANKS, momentum=0.3),
+    "model, now and then": ModelAveraging(RANKS, momentum=0.0, correction=0.5, period=3),
+    "elastic": ElasticAveraging(period=3, beta=0.8),
+    "outer": OuterOptimizer(inner_steps=3, lr=0.8, momentum=0.5),
+}
+EVERY = pytest.mark.parametrize("name", STRATEGIES)
+
+
+def ranks(sync, **params):
+    settings = {
+        "batch_size": 20,
+        "virtual_ranks": RANKS,
+        "optimizer__momentum": 0.9,
+        "lr": 0.02,
+        "module__norm": True,
+        "module__dropout": 0.2,
+        "max_epochs": 3,
+        **params,
+    }
+    return classifier(sync=sync, **settings)
+
+
+class At(Callback):
+    """Do something after a given update."""
+
+    def __init__(self, update, action):
+        self.update = update
+        self.action = action
+
+    def on_batch_end(self, net, training=None, **kwargs):
+        if training and net.run_.update == self.update:
+            self.action(net)
+
+
+def stop(net):
+    raise KeyboardInterrupt
+
+
+# -- decisions ------------------------------------------------------------------------------------
+
+
+def test_the_table_has_every_strategy():
+    kinds = {kind for kind in vars(module).values() if isinstance(kind, type)}
+    known = {type(row) for row in STRATEGIES.values()} | {AllReduce, Averaging, Strategy}
+    assert {kind for kind in kinds if issubclass(kind, Strategy)} == known
+
+
+@EVERY
+def test_strategies_are_values_with_a_memory_of_plain_numbers(name):
+    strategy = STRATEGIES[name]
+    assert pickle.loads(pickle.dumps(strategy)) == strategy
+    state = strategy.start()
+    for update in range(20):
+        signals = Signals(update, update // 5, 20.0, 0.1)
+        assert strategy.next_period(signals, state) >= 1
+        seen = signals._replace(loss=1.0 / (update + 1), spread=0.1 if update % 3 == 0 else None)
+        once, again = strategy.observe(seen, state), strategy.observe(seen, dict(state))
+        assert once == again
+        state = json.loads(json.dumps(dict(once)))
+
+
+def test_adaptive_averaging_is_algorithm_2():
+    """The paper's loop, line by line, against the strategy, with spreads that come and go."""
+    draw = torch.Generator().manual_seed(0)
+    total, warmup, p_init, share = 120, 10, 4, 0.3
+    spreads = torch.rand(total, generator=draw).tolist()
+    rates = [0.1 if k < 60 else 0.01 for k in range(total)]
+
+    count, period, c2, samples = 0, p_init, 0.0, []
+    expected = []
+    for k in range(total):
+        p = 1 if k < warmup else period
+        expected.append(p)
+        count += 1
+        if count == p:
+            count = 0
+            if k < warmup:
+                continue
+            if k < share * total:
+                samples.append(spreads[k] / rates[k])
+                c2 = sum(samples) / len(samples)
+            elif spreads[k] < 0.7 * rates[k] * c2:
+                period += 1
+            elif spreads[k] > 1.3 * rates[k] * c2:
+                period = max(1, period - 1)
+
+    strategy = AdaptiveAveraging(p_init, sample=share)
+    told = replay(strategy, spreads, lrs=rates, updates_per_epoch=warmup)
+    assert told["period"].tolist() == expected
+    assert len(set(expected)) > 3
+
+
+def test_adaptive_averaging_samples_at_least_once():
+    told = replay(AdaptiveAveraging(2, sample=0.0, warmup_epochs=0), [1.0, 1.0, 1.0, 1.0, 0.1, 0.1])
+    assert told["period"].tolist() == [2, 2, 2, 2, 2, 2]
+    told = replay(AdaptiveAveraging(2, sample=0.0, warmup_epochs=0), [1.0, 1.0, 0.1, 0.1, 0.1])
+    assert told["period"].tolist() == [2, 2, 2, 2, 3]
+
+
+def test_a_decreasing_period_follows_the_loss():
+    strategy = DecreasingAveraging(16, every_epochs=1)
+    told = replay(strategy, [0.1] * 4, losses=[1.0, 0.25, 0.01, 0.01])
+    assert told["period"].tolist() == [16, 8, 4, 2]
+    told = replay(strategy, [0.1] * 3, losses=[1.0, 0.01, 0.01])
+    assert told["period"].tolist() == [16, 8, 2]  # √0.01 · 16 = 1.6
+
+
+@pytest.mark.parametrize(
+    ("run", "rows", "fewest", "expected"),
+    [
+        (Run(until=2, n_examples=100), 25, 1, 8),
+        (Run(until=2, n_examples=101), 25, 1, 10),
+        (Run(until=2, n_examples=101), 25, 2, 8),  # one row left goes with the batch before
+        (Run(until=3, epoch=1, update=4, cursor=50, n_examples=100), 25, 1, 10),
+        (Run(until=3), 25, 1, math.nan),
+    ],
+)
+def test_the_updates_of_a_fit_are_known_before(run, rows, fewest, expected):
+    assert updates_left(run, rows, fewest, drop_last=False) == pytest.approx(expected, nan_ok=True)
+
+
+@EVERY
+def test_the_number_of_updates_is_foreseen_by_every_update(name, digits):
+    asked = []
+
+    class Asking(AdaptiveAveraging):
+        def next_period(self, signals, state):
+            asked.append(signals)
+            return super().next_period(signals, state)
+
+    if name != "adaptive":
+        pytest.skip("one is enough")
+    net = ranks(Asking(), max_epochs=2).fit(*digits)
+    assert {signals.total_updates for signals in asked} == {len(net.updates_frame())}
+    assert [signals.update for signals in asked] == list(range(len(asked)))
+
+
+# -- training -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"optimizer__momentum": 0.0},
+        {"optimizer__momentum": 0.9, "optimizer__nesterov": True, "optimizer__weight_decay": 0.01},
+        {"criterion": ScaledLoss, "optimizer__momentum": 0.5},
+    ],
+    ids=["plain", "nesterov", "a criterion with parameters"],
+)
+def test_period_1_with_sgd_is_all_reduce(params, digits):
+    """Also where the last batch is short, and not all ranks have as many rows of it."""
+    settings = {"module__norm": False, "module__dropout": 0.0, **params}
+    one = classifier(batch_size=80, lr=0.02, **{**settings, "max_epochs": 3}).fit(*digits)
+    averaged = ranks(PeriodicAveraging(1), **settings).fit(*digits)
+    reduced = ranks(None, **settings).fit(*digits)
+    torch.testing.assert_close(parameters_of(averaged), parameters_of(one), rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(parameters_of(reduced), parameters_of(one), rtol=0, atol=0)
+    assert averaged.updates_frame()["loss"].to_numpy() == pytest.approx(
+        one.updates_frame()["loss"].to_numpy(), rel=1e-3
+    )
+
+
+def test_rows_left_over_count_as_much_as_the_others(line):
+    X, y = line[0][:118], line[1][:118]  # 4 ranks of 10: two updates of 40, then 38
+    averaged = regressor(batch_size=10, virtual_ranks=4, sync=PeriodicAveraging(1)).fit(X, y)
+    one = regressor(batch_size=40).fit(X, y)
+    torch.testing.assert_close(parameters_of(averaged), parameters_of(one), rtol=1e-4, atol=2e-5)
+
+
+@EVERY
+def test_all_ranks_are_one_after_an_average(name, digits):
+    strategy = STRATEGIES[name]
+    if isinstance(strategy.rule(RANKS), Pull):
+        pytest.skip("ranks stay apart")
+    apart, together = [], []
+
+    class Look(Callback):
+        def on_batch_end(self, net, training=None, **kwargs):
+            if training:
+                first, *others = [torch.cat([t.flatten() for t in r]) for r in net.fleet_.ranks]
+                same = all(torch.equal(first, other) for other in others)
+                (apart if net.run_.sync["since"] else together).append(same)
+
+    net = ranks(strategy, callbacks=[Look()]).fit(*digits)
+    assert all(together)
+    assert not any(apart)
+    assert len(together) == net.updates_frame()["synchronisations"].iloc[-1] > 0
+
+
+@EVERY
+def test_the_estimator_holds_the_average(name, digits):
+    net = ranks(STRATEGIES[name]).fit(*digits)
+    fleet = net.fleet_
+    means = [torch.stack([rank[n] for rank in fleet.ranks]).mean(0) for n in fleet.floats]
+    shown = [
+        *net.module_.parameters(),
+        *(b for b in net.module_.buffers() if b.is_floating_point()),
+    ]
+    pulled = isinstance(net.strategy_.rule(RANKS), Pull)
+    expected = [*fleet.centre, *means[len(fleet.centre) :]] if pulled else means
+    met = net.run_.sync["since"] == 0
+    if met and not pulled:
+        expected = [rank[0] for rank in zip(*fleet.ranks, strict=True)]
+        expected = [expected[n] for n in fleet.floats]
+    for one, other in zip(shown, expected, strict=True):
+        torch.testing.assert_close(one.detach(), other, rtol=1e-5, atol=1e-6)
+    assert net.score(*digits) > 0.3
+
+
+def test_the_spread_is_the_one_of_the_definition(line):
+    seen = []
+
+    class Fleets(Callback):
+        def on_batch_end(self, net, training=None, **kwargs):
+            if net.run_.sync["since"] == 1:
+                stacked = torch.stack(
+                    [torch.cat([t.flatten() for t in r]) for r in net.fleet_.ranks]
+                )
+                seen.append(float(((stacked - stacked.mean(0)) ** 2).sum(1).mean()))
+
+    watch = ParameterSpread(every=1)
+    settings = {"virtual_ranks": 4, "sync": PeriodicAveraging(2), "batch_size": 5}
+    net = regressor(monitors=[watch], callbacks=[Fleets()], max_epochs=1, **settings).fit(*line)
+    frame = net.updates_frame()
+    assert frame["parameter_spread"][::2].to_numpy() == pytest.approx(seen, rel=1e-4)
+    assert frame["spread"].notna().tolist() == [False, True] * 3
+    assert (frame["spread"] == frame["parameter_spread"])[1::2].all()
+
+
+@EVERY
+def test_bytes_are_those_of_a_ring(name, digits):
+    strategy = STRATEGIES[name]
+    frame = ranks(strategy).fit(*digits).updates_frame()
+    parameters = 64 * 32 + 32 + 2 * 32 + 32 * 10 + 10
+    statistics = 2 * 32  # running mean and variance
+    numbers = 4 * (parameters + statistics)
+    if strategy.rule(RANKS) == Average("average"):
+        numbers += 4 * parameters  # SGD's momentum
+    met = frame["spread"].notna()
+    assert met.any()
+    assert (frame["bytes"][met] == ring_bytes(numbers + 8, RANKS)).all()
+    assert (frame["bytes"][~met] == 0).all()
+    assert frame["synchronisations"].tolist() == met.cumsum().tolist()
+
+
+def test_bytes_of_virtual_ranks_that_average_gradients(line):
+    frame = regressor(virtual_ranks=3, max_epochs=1).fit(*line).updates_frame()
+    assert set(frame["bytes"]) == {2 * 2 * 4 * 4}
+    assert set(frame["ranks"]) == {3}
+    assert frame["batch_size"].tolist() == [48, 48, 24]
+
+
+@EVERY
+@pytest.mark.parametrize("at", [5, 7])
+def test_resuming_equals_never_having_stopped(name, at, digits, tmp_path):
+    schedule = [LRScheduler(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)]
+    strategy, data = STRATEGIES[name], (digits[0][:400], digits[1][:400])
+    whole = ranks(strategy, callbacks=schedule).fit(*data)
+    save = At(at, lambda net: net.save_state(tmp_path / "state"))
+    ranks(strategy, callbacks=[save, *schedule]).fit(*data)
+
+    later = ranks(strategy, callbacks=schedule).load_state(tmp_path / "state").partial_fit(*data)
+    stopped = ranks(strategy, callbacks=[At(at, stop), *schedule])
+    stopped.fit(*data)
+    pickled = pickle.loads(pickle.dumps(stopped))
+    for net in (later, stopped, pickled):
+        if net is not later:
+            net.partial_fit(*data)
+        torch.testing.assert_close(parameters_of(net), parameters_of(whole), rtol=0, atol=0)
+        columns = ["loss", "period", "spread", "synchronisations", "bytes"]
+        assert net.updates_frame()[columns].equals(whole.updates_frame()[columns])
+
+
+def test_a_state_that_is_loaded_and_saved_has_its_ranks(digits, tmp_path):
+    whole = ranks(PeriodicAveraging(3), max_epochs=1).fit(*digits)
+    save = At(4, lambda net: net.save_state(tmp_path / "state"))
+    ranks(PeriodicAveraging(3), callbacks=[save], max_epochs=1).fit(*digits)
+    ranks(PeriodicAveraging(3)).load_state(tmp_path / "state").save_state(tmp_path / "again")
+    later = ranks(PeriodicAveraging(3)).load_state(tmp_path / "again").partial_fit(*digits)
+    assert torch.equal(parameters_of(later), parameters_of(whole))
+
+
+def test_other_ranks_start_from_the_average(digits, tmp_path):
+    save = At(4, lambda net: net.save_state(tmp_path / "state"))
+    ranks(PeriodicAveraging(3), callbacks=[save], max_epochs=2).fit(*digits)
+    fewer = ranks(PeriodicAveraging(3), virtual_ranks=2, max_epochs=2)
+    fewer.load_state(tmp_path / "state")
+    average = parameters_of(fewer)
+    begun = []
+    fewer.set_params(callbacks=[At(5, lambda net: begun.append(len(net.fleet_.ranks)))])
+    fewer.initialize_callbacks()
+    fewer.partial_fit(*digits)
+    assert begun == [2]
+    assert not torch.equal(parameters_of(fewer), average)
+    assert fewer.updates_frame()["ranks"].tolist()[:6] == [4, 4, 4, 4, 2, 2]
+    with pytest.warns(UserWarning, match="All ranks start from the saved model"):
+        ranks(PeriodicAveraging(5)).load_state(tmp_path / "state").partial_fit(*digits)
+
+
+def test_parameters_that_a_callback_changes_reach_all_ranks(digits):
+    class Zero(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            with torch.no_grad():
+                for parameter in net.module_.parameters():
+                    parameter.zero_()
+
+    net = ranks(PeriodicAveraging(50), callbacks=[Zero()], lr=1e-12, max_epochs=2).fit(*digits)
+    assert all(float(t.abs().max()) < 1e-6 for r in net.fleet_.ranks for t in r[:6])
+
+
+def test_momentum_at_an_average(line):
+    def remembered(how):
+        strategy = PeriodicAveraging(1, optimizer_state=how)
+        settings = {"optimizer__momentum": 0.9, "batch_size": 10, "virtual_ranks": 3}
+        net = regressor(sync=strategy, max_epochs=1, **settings).fit(*line)
+        return [[m.get("momentum_buffer") for m in memory[0]] for memory in net.fleet_.memories]
+
+    kept, averaged, reset = (remembered(how) for how in ("keep", "average", "reset"))
+    assert not torch.equal(kept[0][0], kept[1][0])
+    assert torch.equal(averaged[0][0], averaged[1][0])
+    torch.testing.assert_close(averaged[0][0], sum(rank[0] for rank in kept) / 3)
+    assert reset == [[None, None]] * 3
+
+
+def test_outer_steps_of_length_one_are_averages(digits):
+    plain = ranks(PeriodicAveraging(3)).fit(*digits)
+    outer = ranks(OuterOptimizer(3, lr=1.0, momentum=0.0)).fit(*digits)
+    torch.testing.assert_close(parameters_of(outer), parameters_of(plain), rtol=1e-3, atol=1e-4)
+
+
+def test_the_rules_by_hand():
+    """One parameter, two ranks, gradients of 1 and 3, whatever the parameter is."""
+
+    class One(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(1, 1))
+
+        def forward(self, x):
+            return x @ self.w
+
+    class Linear(nn.Module):
+        def forward(self, y_pred, y):
+            return y_pred.mean()
+
+    X = torch.tensor([[1.0], [3.0]] * 2)
+    settings = {
+        "criterion": Linear,
+        "iterator_train__shuffle": False,
+        "batch_size": 1,
+        "virtual_ranks": 2,
+        "lr": 1.0,
+        "max_epochs": 1,
+    }
+
+    def trained(strategy):
+        net = regressor(One, sync=strategy, **settings).fit(X, torch.zeros(4, 1))
+        return net.module_.w.item(), [float(rank[0]) for rank in net.fleet_.ranks]
+
+    # Update 1: ranks at -1, -3, mean -2. Centre: 0 + ½(-1) + ½(-3) = -2; ranks to -½, -1½.
+    # Update 2: ranks at -1½, -4½, mean -3. Centre: -3 + 0.5 (-2 - 0) = -4; ranks half-way to -2.
+    assert trained(ModelAveraging(2, momentum=0.5)) == (-4.0, [-1.75, -3.25])
+    # The same with β = 1 and no momentum.
+    assert trained(ElasticAveraging(1, beta=1.0)) == (-3.0, [-1.75, -3.25])
+    # Update 1: Δ = 2, v = 2, z = -0.5 (2 + 0.5 · 2) = -1.5. Update 2: mean -3.5, Δ = 2, v = 3,
+    # z = -1.5 - 0.5 (2 + 1.5).
+    assert trained(OuterOptimizer(1, lr=0.5, momentum=0.5)) == (-3.25, [-3.25, -3.25])
+    assert trained(PeriodicAveraging(2)) == (-4.0, [-4.0, -4.0])
+
+
+def test_predictions_reach_callbacks_in_the_order_of_the_rows(digits):
+    from skorch.callbacks import EpochScoring
+
+    scoring = EpochScoring("accuracy", on_train=True, lower_is_better=False, name="train_acc")
+    net = ranks(PeriodicAveraging(2), callbacks=[scoring], max_epochs=8).fit(*digits)
+    assert net.history_frame()["train_acc"].iloc[-1] > 0.6
+
+
+def test_policies_see_and_set_the_period(digits):
+    seen = []
+
+    def lengthen(signals):
+        seen.append(signals.period)
+        return Decision(period=4) if signals.update == 3 else None
+
+    net = ranks(PeriodicAveraging(2), policies=[lengthen], max_epochs=2).fit(*digits)
+    assert net.updates_frame()["period"].tolist() == [2, 2, 2] + [4] * 9
+    assert seen[:6] == [2.0] * 4 + [4.0] * 2
+    assert net.updates_frame()["spread"].notna().to_numpy().nonzero()[0].tolist() == [1, 5, 9]
+
+
+def test_a_policy_that_measures_measures_the_average(digits):
+    policy = AdaDamp(10, dwell=1)
+    net = ranks(PeriodicAveraging(4), batch_size=policy, max_epochs=2).fit(*digits)
+    assert net.updates_frame()["batch_size"].iloc[0] == 40
+    assert net.updates_frame()["batch_size"].iloc[-2] > 40
+
+
+def test_sync_parameters_and_strategies_of_ones_own(digits):
+    net = ranks(PeriodicAveraging, sync__period=2, max_epochs=1)
+    assert net.strategy() == PeriodicAveraging(2)
+    net.fit(*digits).set_params(sync__period=5).partial_fit(*digits)
+    assert net.updates_frame()["period"].tolist() == [2.0] * 6 + [5.0] * 6
+    assert as_strategy(None) == AllReduce()
+    net.set_params(sync=None).partial_fit(*digits)
+    assert "period" not in net.updates_frame().columns
+
+
+def test_a_loss_that_is_not_finite_leaves_the_last_average(line):
+    X, y = line[0].copy(), line[1].copy()
+    y[60] = math.inf
+    net = regressor(batch_size=5, virtual_ranks=4, sync=PeriodicAveraging(2), random_state=3)
+    with pytest.raises(NotFiniteError, match=r"holds the average of update \d+, the last one"):
+        net.fit(X, y)
+    assert torch.isfinite(parameters_of(net)).all()
+    net.partial_fit(line[0], line[1])  # goes on from it
+    assert torch.isfinite(parameters_of(net)).all()
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+class OwnStep(type(classifier())):
+    def train_step(self, batch, **fit_params):
+        return super().train_step(batch, **fit_params)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"sync": 4}, TypeError, "sync must be a strategy of accelerando.sync"),
+        ({"sync": None, "sync__period": 4}, ValueError, "but sync is None"),
+        ({"sync": PeriodicAveraging}, ValueError, "needs more sync__x parameters"),
+        ({"sync": PeriodicAveraging, "sync__p": 4}, ValueError, "has no parameter p"),
+        ({"sync": PeriodicAveraging(4), "sync__p": 4}, ValueError, "has no setting p"),
+        ({"virtual_ranks": 0}, ValueError, "virtual_ranks must be a whole number"),
+        ({"virtual_ranks": 1}, UnsupportedError, "here there is one"),
+        ({"virtual_ranks": 1000}, ValueError, "training examples for 1000 virtual ranks"),
+        ({"sync": ModelAveraging(3)}, ValueError, "has 3 replicas, and virtual_ranks is 4"),
+        ({"compression": QSGD()}, UnsupportedError, "exchange no gradients"),
+        ({"sync": None, "compression": QSGD()}, UnsupportedError, "of all their rows at once"),
+        ({"monitors": [GradientNoiseScale()]}, UnsupportedError, "parameters of its own"),
+        ({"optimizer": torch.optim.LBFGS}, UnsupportedError, "LBFGS searches along a line"),
+    ],
+)
+def test_what_cannot_work_is_said(params, error, message, digits):
+    settings = {"sync": PeriodicAveraging(2), "virtual_ranks": 4, **params}
+    with pytest.raises(error, match=message):
+        classifier(**settings).fit(*digits)
+
+
+def test_a_train_step_of_ones_own_is_refused(digits):
+    net = OwnStep(MLP, criterion=nn.CrossEntropyLoss, sync=PeriodicAveraging(2), virtual_ranks=2)
+    with pytest.raises(UnsupportedError, match="has its own train_step"):
+        net.fit(*digits)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PeriodicAveraging(0), "'period' parameter of PeriodicAveraging must be a whole"),
+        (lambda: PeriodicAveraging(2, "forget"), "must be 'keep', 'average' or 'reset'"),
+        (lambda: AdaptiveAveraging(initial_period=1.5), "'initial_period' parameter"),
+        (lambda: AdaptiveAveraging(sample=1.0), "'sample' parameter of AdaptiveAveraging"),
+        (lambda: AdaptiveAveraging(low=1.4), "needs low < high"),
+        (lambda: AdaptiveAveraging(warmup_epochs=-1), "'warmup_epochs' parameter"),
+        (lambda: DecreasingAveraging(every_epochs=0), "'every_epochs' parameter"),
+        (lambda: ModelAveraging(1), "at least 2 replicas"),
+        (lambda: ModelAveraging("auto"), "'replicas' parameter"),
+        (lambda: ModelAveraging(2, momentum=1.0), "'momentum' parameter of ModelAveraging"),
+        (lambda: ModelAveraging(2, correction=0.0), "'correction' parameter"),
+        (lambda: ElasticAveraging(beta=1.1), "'beta' parameter of ElasticAveraging"),
+        (lambda: OuterOptimizer(lr=-1), "'lr' parameter of OuterOptimizer"),
+        (lambda: ParameterSpread(every=0), "'every' parameter of ParameterSpread"),
+    ],
+)
+def test_wrong_settings_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
