@@ -109,8 +109,10 @@ def test_settings_survive_pickle(monitor):
 
 @every_monitor
 def test_what_is_undefined_is_said_before_training(monitor):
-    everything = Setting(several_ranks=True, divisible=True, averages_parameters=True)
-    assert monitor.undefined(everything) is None
+    apart = Setting(several_ranks=True, divisible=True, averages_parameters=True)
+    assert bool(monitor.undefined(apart)) == monitor.looks_at_parts
+    together = Setting(several_ranks=True, divisible=True)
+    assert bool(monitor.undefined(together)) == isinstance(monitor, ParameterSpread)
     nothing = Setting(several_ranks=False, divisible=False, averages_parameters=False)
     why = monitor.undefined(nothing)
     assert bool(why) == (monitor.looks_at_parts or isinstance(monitor, ParameterSpread))
