@@ -1,7 +1,7 @@
 """What workers of Dask clusters in tests have imported before they start.
 
-A worker that starts as a user's does spends six seconds of computing time on imports, and the
-tests start some two hundred of them. So they are forked from a process that has imported this
+A worker that starts as a user's does spends seconds of computing time on imports, and the tests
+start many of them. So they are forked from a process that has imported this
 module, see ``start_workers_warm`` in ``conftest.py``. The fixture ``cold`` is for tests of what
 happens while a worker is not ready yet.
 """
