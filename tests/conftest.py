@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 
 import dask
@@ -10,6 +11,10 @@ import pytest
 import torch
 from distributed.utils import get_mp_context
 from sklearn.datasets import load_digits
+
+# What a shell starts in the background ignores Ctrl-C, and so would the processes of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests with real processes, signals and browsers on a machine that others may use, too.
 _REAL = ("tests/train/cluster/", "tests/crowd/serve/", "tests/crowd/pages/", "test_cluster.py")
