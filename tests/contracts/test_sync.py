@@ -36,7 +36,16 @@ from accelerando.sync import (
 )
 from accelerando.train.averaging import updates_left
 from accelerando.train.run import Run
-from tests.nets import MLP, ScaledLoss, classifier, parameters_of, regressor
+from tests.nets import (
+    CNN,
+    MLP,
+    Items,
+    ScaledLoss,
+    TwoInputs,
+    classifier,
+    parameters_of,
+    regressor,
+)
 
 RANKS = 4
 STRATEGIES = {
@@ -65,6 +74,14 @@ def ranks(sync, **params):
         **params,
     }
     return classifier(sync=sync, **settings)
+
+
+class Rows(torch.utils.data.IterableDataset):
+    def __init__(self, X, y):
+        self.X, self.y = X, y
+
+    def __iter__(self):
+        return iter(zip(self.X, self.y, strict=True))
 
 
 class At(Callback):
@@ -166,8 +183,7 @@ def test_the_updates_of_a_fit_are_known_before(run, rows, fewest, expected):
     assert updates_left(run, rows, fewest, drop_last=False) == pytest.approx(expected, nan_ok=True)
 
 
-@EVERY
-def test_the_number_of_updates_is_foreseen_by_every_update(name, digits):
+def test_the_number_of_updates_is_foreseen_by_every_update(digits):
     asked = []
 
     class Asking(AdaptiveAveraging):
@@ -175,8 +191,6 @@ def test_the_number_of_updates_is_foreseen_by_every_update(name, digits):
             asked.append(signals)
             return super().next_period(signals, state)
 
-    if name != "adaptive":
-        pytest.skip("one is enough")
     net = ranks(Asking(), max_epochs=2).fit(*digits)
     assert {signals.total_updates for signals in asked} == {len(net.updates_frame())}
     assert [signals.update for signals in asked] == list(range(len(asked)))
@@ -207,6 +221,41 @@ def test_period_1_with_sgd_is_all_reduce(params, digits):
     )
 
 
+@pytest.mark.parametrize("kind", ["weights", "two inputs", "data set", "stream", "drop last"])
+def test_every_kind_of_data_is_divided(kind, digits):
+    X, y = digits[0][:230], digits[1][:230]
+    settings = {"module__norm": False, "module__dropout": 0.0, "train_split": None, "max_epochs": 2}
+    extra, data = {}, (X, y)
+    if kind == "weights":
+        extra = {"sample_weight": [1.0 + row % 3 for row in range(len(X))]}
+    elif kind == "two inputs":
+        data = ({"left": X[:, :32].copy(), "right": X[:, 32:].copy()}, y)
+        settings = {"module": TwoInputs, "train_split": None, "max_epochs": 2}
+    elif kind == "data set":
+        data = (Items(X, y), None)
+    elif kind == "stream":
+        data = (Rows(X, y), None)
+    else:
+        settings["iterator_train__drop_last"] = True
+    several = {"batch_size": 20, "virtual_ranks": RANKS, "sync": PeriodicAveraging(1)}
+    momentum = {"optimizer__momentum": 0.9, "lr": 0.02}
+    averaged = classifier(**settings, **momentum, **several).fit(*data, **extra)
+    one = classifier(**settings, **momentum, batch_size=80).fit(*data, **extra)
+    torch.testing.assert_close(parameters_of(averaged), parameters_of(one), rtol=1e-4, atol=2e-5)
+
+
+def test_resuming_with_adam_and_channels_last(digits):
+    data = (digits[0].reshape(-1, 1, 8, 8), digits[1])
+
+    def make(*callbacks):
+        settings = {"optimizer": torch.optim.Adam, "lr": 0.01, "batch_size": 20, "max_epochs": 2}
+        several = {"virtual_ranks": 3, "sync": PeriodicAveraging(4, optimizer_state="average")}
+        return classifier(CNN, callbacks=list(callbacks), **settings, **several)
+
+    whole, stopped = make().fit(*data), make(At(5, stop)).fit(*data)
+    assert torch.equal(parameters_of(stopped.partial_fit(*data)), parameters_of(whole))
+
+
 def test_rows_left_over_count_as_much_as_the_others(line):
     X, y = line[0][:118], line[1][:118]  # 4 ranks of 10: two updates of 40, then 38
     averaged = regressor(batch_size=10, virtual_ranks=4, sync=PeriodicAveraging(1)).fit(X, y)
@@ -214,11 +263,11 @@ def test_rows_left_over_count_as_much_as_the_others(line):
     torch.testing.assert_close(parameters_of(averaged), parameters_of(one), rtol=1e-4, atol=2e-5)
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "name", [name for name, row in STRATEGIES.items() if not isinstance(row.rule(RANKS), Pull)]
+)
 def test_all_ranks_are_one_after_an_average(name, digits):
     strategy = STRATEGIES[name]
-    if isinstance(strategy.rule(RANKS), Pull):
-        pytest.skip("ranks stay apart")
     apart, together = [], []
 
     class Look(Callback):

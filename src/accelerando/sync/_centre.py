@@ -41,6 +41,11 @@ class ModelAveraging(Averaging):
     period : int
         Updates between two corrections.
 
+    Notes
+    -----
+    The corrections are those of replicas that have taken their own steps. Koliousis et al. compute
+    them from the parameters before the step, at the same time as the gradient.
+
     References
     ----------
     A. Koliousis et al., *Crossbow: scaling deep learning with small batch sizes on multi-GPU

@@ -88,7 +88,7 @@ class DecreasingAveraging(Averaging):
     References
     ----------
     J. Wang, G. Joshi, *Adaptive communication strategies to achieve the best error-runtime
-    trade-off in local-update SGD*, arXiv:1810.08313, equations 17 and 18.
+    trade-off in local-update SGD*, arXiv:1810.08313, section 4.
 
     Examples
     --------

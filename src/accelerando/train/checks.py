@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from accelerando.compress import Adaptive, Compressor, ErrorFeedback, PowerSGD
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import Setting
-from accelerando.sync import Averaging
+from accelerando.sync import Averaging, Strategy
 from accelerando.train.feed import Feed
 from accelerando.train.loss import check_weightable, is_mean_over_rows
 from accelerando.train.microbatch import couples_rows
@@ -101,7 +101,7 @@ def _check_sync(net: Any) -> None:
             f"{type(strategy).__name__} has {own} replicas, and virtual_ranks is "
             f"{net.virtual_ranks}. Leave virtual_ranks out: replicas are virtual ranks."
         )
-    if averages and ranks_here(net) == 1:
+    if averages and ranks_here(net, strategy) == 1:
         raise UnsupportedError(
             f"sync={strategy!r} averages the parameters of several ranks, and here there is one. "
             "Pass virtual_ranks=2 or more."
@@ -118,16 +118,15 @@ def _check_sync(net: Any) -> None:
         )
 
 
-def ranks_here(net: Any) -> int:
+def ranks_here(net: Any, strategy: Strategy) -> int:
     """Return how many ranks one process is."""
-    strategy = net.strategy()
     own = strategy.replicas_here() if isinstance(strategy, Averaging) else None
     return int(net.virtual_ranks) if own is None else own
 
 
 def check_ranks(net: Any, feed: Feed, *, own_step: bool) -> None:
     """Refuse what cannot be divided among virtual ranks."""
-    ranks = ranks_here(net)
+    ranks = ranks_here(net, net.strategy_)
     fewest = ranks * (2 if couples_rows(net.module_) else 1)
     if feed.n_examples is not None and feed.n_examples < fewest:
         raise ValueError(

@@ -81,6 +81,7 @@ class Fleet:
     def mark(self) -> None:
         """Note what the shown model is, to see later whether anybody has changed it."""
         self._versions = [place._version for place in self._places]
+        self._states = [optimizer.state for optimizer in self._optimizers]
 
     def fits(self, net: Any, size: int) -> bool:
         """Tell whether these are still the ranks of this net, and nobody has changed the model."""
@@ -90,8 +91,11 @@ class Fleet:
             a is b for a, b in zip(now._places, self._places, strict=True)
         )
         optimizers = all(a is b for a, b in zip(now._optimizers, self._optimizers, strict=True))
+        remembered = all(
+            o.state is state for o, state in zip(self._optimizers, self._states, strict=True)
+        )
         unchanged = self._versions == [place._version for place in self._places]
-        return same and optimizers and unchanged and size == self.size
+        return same and optimizers and remembered and unchanged and size == self.size
 
     # -- numbers over the ranks -------------------------------------------------------------------
 

@@ -281,7 +281,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
             divisible=checks.divisible(self) and not own_step,
             world=self._world() if together is None else together.world,
             averaging=together,
-            virtual=checks.ranks_here(self),
+            virtual=checks.ranks_here(self, self.strategy_),
             weights=weights,
             fit_params=fit_params,
             own_step=own_step,
@@ -304,8 +304,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         checks.check_ranks(self, feed, own_step=own_step)
         if not isinstance(self.strategy_, Averaging):
             return None
-        size, every = checks.ranks_here(self), self.control_.watches_spread
-        return averaging.Together(self, self.strategy_, size, every)
+        size = checks.ranks_here(self, self.strategy_)
+        return averaging.Together(self, self.strategy_, size, self.control_.watches_spread)
 
     def _feed(self, dataset: Any) -> Feed:
         if hasattr(dataset, "lengths"):
