@@ -376,6 +376,7 @@ CLAIMS = (
         "Adaptive averaging is more accurate than a constant period with no more communication",
         "GoogLeNet 93.49 against 93.08 %, VGG16 92.17 against 91.29 %; CIFAR-10, batch 2048 "
         "(Table I)",
+        "averaging_quality.py",
     ),
     Claim(
         "adpsgd-time",

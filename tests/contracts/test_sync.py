@@ -516,6 +516,13 @@ def test_a_loss_that_is_not_finite_leaves_the_last_average(line):
 # -- errors ---------------------------------------------------------------------------------------
 
 
+class Cluster:
+    """What is asked of a client before anything is sent to it."""
+
+    def scheduler_info(self):
+        raise AssertionError("nobody should ask")
+
+
 class OwnStep(type(classifier())):
     def train_step(self, batch, **fit_params):
         return super().train_step(batch, **fit_params)
@@ -533,6 +540,8 @@ class OwnStep(type(classifier())):
         ({"virtual_ranks": 1}, UnsupportedError, "here there is one"),
         ({"virtual_ranks": 1000}, ValueError, "training examples for 1000 virtual ranks"),
         ({"sync": ModelAveraging(3)}, ValueError, "has 3 replicas, and virtual_ranks is 4"),
+        ({"virtual_ranks": 1, "client": Cluster()}, UnsupportedError, "on a cluster cannot do yet"),
+        ({"sync": None, "client": Cluster()}, UnsupportedError, "are workers of the cluster"),
         ({"compression": QSGD()}, UnsupportedError, "exchange no gradients"),
         ({"sync": None, "compression": QSGD()}, UnsupportedError, "of all their rows at once"),
         ({"monitors": [GradientNoiseScale()]}, UnsupportedError, "parameters of its own"),
