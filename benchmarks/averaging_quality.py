@@ -11,7 +11,7 @@ CPSGD         parameters averaged after p = 2, 4, 8, 16 updates (--periods for o
 ADPSGD        Algorithm 2; with momentum kept by each rank, averaged, and reset
 decreasing    the schedule of Wang and Joshi, from 16 down
 QSGD          8 bits for each number of the gradient. One process quantises the gradient of the
-              whole batch once, where 16 ranks would each quantise theirs: a little more noise
+              whole batch once, where 16 ranks would each quantise theirs
 
 Reported are the best test accuracy, the training loss of the last epoch, how often ranks met, and
 V_t, the mean variance of the ranks' parameters between two averagings, in the first half and in
@@ -123,7 +123,8 @@ def train(way: dict, images: Images, epochs: int, lr: float, width: int, seed: i
         "train_loss": float(np.average(last["loss"], weights=last["batch_size"])),
         "updates": len(updates),
         "synchronisations": None if "virtual_ranks" not in settings else len(updates),
-        "megabytes": float(updates["bytes"].sum()) / 1e6,
+        # One process sends nothing, whatever it quantises.
+        "megabytes": float(updates["bytes"].sum()) / 1e6 if "virtual_ranks" in settings else None,
     }
     if "synchronisations" in updates.columns:
         row["synchronisations"] = int(updates["synchronisations"].iloc[-1])
@@ -153,9 +154,10 @@ def summary(name: str, runs: list[dict]) -> dict[str, Any]:
         "train_loss": mean(run["train_loss"] for run in runs),
         "updates": runs[0]["updates"],
         "synchronisations": None,
-        "megabytes": mean(run["megabytes"] for run in runs),
+        "megabytes": None,
     }
     if runs[0]["synchronisations"] is not None:
+        row["megabytes"] = mean(run["megabytes"] for run in runs)
         row["synchronisations"] = mean(run["synchronisations"] for run in runs)
     if "variance" in runs[0]:
         row["variance_of_halves"] = np.mean([run["variance"] for run in runs], axis=0).tolist()
@@ -167,18 +169,19 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     adaptive = next(row for row in rows if row["way"] == "ADPSGD")
     constant = [row for row in rows if row["way"].startswith("CPSGD")]
     full = max(r["best_accuracy"] for r in rows if r["way"].startswith("FULLSGD"))
-    dear = [r for r in constant if r["synchronisations"] <= 1.05 * adaptive["synchronisations"]]
-    best = max((r["best_accuracy"] for r in dear), default=0.0)
+    # A little more is allowed, or the period that matches best would be left out by one or two.
+    fair = [r for r in constant if r["synchronisations"] <= 1.05 * adaptive["synchronisations"]]
+    best = max((r["best_accuracy"] for r in fair), default=0.0)
     found = adaptive["best_accuracy"]
     text = (
         f"{found:.2%} with {adaptive['synchronisations']:.0f} averagings, against {best:.2%} for "
-        f"the best constant period with no more of them and {full:.2%} for the best rate of full "
-        "synchronisation; 16 virtual ranks, a small network"
+        f"the best constant period with at most 5 % more of them and {full:.2%} for the best rate "
+        "of full synchronisation; virtual ranks, a small network"
     )
     better = (found >= best) + (found >= full)
     return {
         "adpsgd-accuracy": {
-            "measured": text.replace("%", " %"),
+            "measured": text,
             "verdict": ("**no**", "partly", "yes")[better],
         }
     }
@@ -268,7 +271,7 @@ def show(table: list[dict[str, Any]]) -> None:
                 f"{row['train_loss']:.4f}",
                 row["updates"],
                 None if met is None else f"{met:.0f}",
-                f"{row['megabytes']:,.1f}",
+                None if met is None else f"{row['megabytes']:,.1f}",
                 *(None if half is None else f"{half:.3g}" for half in halves),
             ]
         )

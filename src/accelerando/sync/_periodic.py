@@ -25,12 +25,14 @@ class PeriodicAveraging(Averaging):
     period : int
         Updates that ranks make by themselves.
     optimizer_state : "keep", "average" or "reset"
-        What happens to momentum (and Adam's moments) at an average: every rank keeps its own, as
-        in the paper; they are averaged, too, which sends as many bytes again for each moment; or
-        they start from zero.
+        What happens to momentum (and Adam's moments) at an average: every rank keeps its own;
+        they are averaged, too, which sends as many bytes again for each moment; or they start
+        from zero. The paper trains with momentum and does not say.
 
     Notes
     -----
+    Ranks meet after updates p, 2p, 3p, ..., which is where the paper's V_t begins anew.
+
     With a period of 1 and SGD, momentum or not, it gives the parameters of :class:`AllReduce` up
     to rounding: everything is linear in the gradients.
 
