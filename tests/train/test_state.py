@@ -92,6 +92,16 @@ def test_resuming_equals_never_having_stopped(digits, tmp_path, schedule, at):
         assert torch.equal(tensor, other), name
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_state_that_was_only_loaded_is_saved_as_it_was(digits, tmp_path, schedule):
+    whole = make(SCHEDULES[schedule]()).fit(*digits)
+    save = At(lambda net: net.save_state(tmp_path / "first"), epoch=2)
+    make([save, *SCHEDULES[schedule]()]).fit(*digits)
+    make(SCHEDULES[schedule]()).load_state(tmp_path / "first").save_state(tmp_path / "second")
+    resumed = make(SCHEDULES[schedule]()).load_state(tmp_path / "second").partial_fit(*digits)
+    assert torch.equal(parameters_of(resumed), parameters_of(whole))
+
+
 # Not with EarlyStopping(load_best=True), which puts the best parameters back when interrupted.
 @pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "early stopping"])
 def test_an_interrupted_net_goes_on_in_the_same_process(digits, schedule):

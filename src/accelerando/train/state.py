@@ -34,7 +34,9 @@ def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:
     if net.fleet_ is not None:
         show(net)  # what is loaded to predict is the average of now
     rng = get_rng() if training or not run.seeded else run.rng
-    callbacks, callback_tensors = capture_callbacks(net)
+    # What was loaded and has not been trained since is with its callbacks only once they begin.
+    resume = capture_callbacks(net) if net.resume_ is None else net.resume_[:2]
+    callbacks, callback_tensors = resume
     plain = {
         "estimator": type(net).__name__,
         **position(net),
