@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -125,15 +126,16 @@ def throughput(codec: Codec, tensor: torch.Tensor, times: int) -> dict[str, floa
 
 def codecs_alone(*, data: Path | None, quick: bool) -> dict[str, Any]:
     """Measure all codecs on real gradients and on a long vector; return the results."""
-    torch.set_num_threads(1)
     times = 1 if quick else 4
     settings = {
         "width": 16 if quick else 64, "epochs": 1 if quick else 3, "batch": 128,
-        "rows": 256 if quick else 2560,
+        "rows": 256 if quick else 1280,
     }  # fmt: skip
     images = cifar(data)
     x, y = scaled(torch.from_numpy(images.x_train)), torch.from_numpy(images.y_train)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     found = gradients(x, y, **settings)
+    torch.set_num_threads(1)
     rows, table = {}, []
     for name, codec in CODECS.items():
         row = rows[name] = measured(codec, found, times)

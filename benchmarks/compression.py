@@ -15,13 +15,14 @@ that are biased it is the error before error feedback.
 
 (b) Training on CIFAR-10 with two ranks, each a Dask worker in a network namespace, whose network is
 slow (``tc tbf``; --bandwidth): seconds and bytes to an accuracy, with SGD, Atomo, QSGD, TernGrad
-and PowerSGD. Each has its own step size, the power of two with the least validation loss after a
-short run, as in D.4 of the dissertation; no momentum, as in 3.3.5. The runs that tune are on the
-same two ranks, without the limit. Where a codec loses, the table says so. Needs root; iproute2 is
-installed if it is missing and apt-get can do it. The namespaces have no way out, and are removed at
-the end, after Ctrl-C, too. --cache FILE keeps finished runs, so that it can be stopped and go on.
+and PowerSGD. Each has its own step size, the power of two with the least loss on rows that are new
+at the end of one epoch, much as in D.4 of the dissertation; no momentum, as in 3.3.5. The runs that
+tune are on the same two ranks, without the limit. One seed: small differences are noise. Where a
+codec loses, the table says so. Needs root; iproute2 is installed if it is missing and apt-get can
+do it. The namespaces have no way out, and are removed at the end, after Ctrl-C, too. --cache FILE
+keeps finished runs, so that it can be stopped and go on.
 
-Data: --data DIR with cifar10_small.npz. On two quiet cores (a) is estimated to take about 5 minutes
+Data: --data DIR with cifar10_small.npz. On two quiet cores (a) is estimated to take about 6 minutes
 and (b) about 20; with --quick each less than two.
 """
 
