@@ -45,7 +45,7 @@ SKIP = 4  # updates at the start of a run that are not timed
 
 
 def main() -> None:
-    made = parser(__doc__ or "")
+    made = parser(__doc__ or "", data=False, cache=False)
     made.add_argument("--inside", nargs=2, metavar=("TAG", "FILE"), help=argparse.SUPPRESS)
     args = made.parse_args()
     if args.inside:
