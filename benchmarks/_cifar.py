@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from _common import NoDataError
+from _common import Images, NoDataError
 
 
 class Cifar(NamedTuple):
-    """A class-balanced part of CIFAR-10: bytes of shape (n, 3, 32, 32), classes as int64."""
+    """CIFAR-10 or a part of it: bytes of shape (n, 3, 32, 32), classes as int64."""
 
     x_train: np.ndarray
     y_train: np.ndarray
@@ -29,15 +29,25 @@ def cifar(folder: Path | None) -> Cifar:
             "Pass --data DIR with cifar10_small.npz (x_train and x_test: uint8 images of "
             "32 × 32 × 3; y_train and y_test: classes)."
         )
+    return read_cifar(path)
+
+
+def read_cifar(path: Path) -> Cifar:
+    """Read an npz file with x_train, y_train, x_test and y_test; channels may come last."""
     with np.load(path) as file:
-        x_train, x_test = (
-            np.ascontiguousarray(file[name].transpose(0, 3, 1, 2)) for name in ("x_train", "x_test")
-        )
-        return Cifar(x_train, _classes(file["y_train"]), x_test, _classes(file["y_test"]))
+        x_train, x_test = (_channels_first(file[name]) for name in ("x_train", "x_test"))
+        y_train, y_test = (file[name].ravel().astype(np.int64) for name in ("y_train", "y_test"))
+        return Cifar(x_train, y_train, x_test, y_test)
 
 
-def _classes(labels: np.ndarray) -> np.ndarray:
-    return labels.astype(np.int64)
+def _channels_first(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2) if x.shape[-1] == 3 else x)
+
+
+def as_images(data: Cifar) -> Images:
+    """Return the pixels as numbers from -1 to 1."""
+    x_train, y_train, x_test, y_test = (torch.from_numpy(part) for part in data)
+    return Images(scaled(x_train), y_train, scaled(x_test), y_test)
 
 
 def scaled(images: torch.Tensor) -> torch.Tensor:

@@ -34,6 +34,7 @@ from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch import nn
 
+from _cifar import as_images, read_cifar
 from _common import (
     Cache,
     Images,
@@ -187,22 +188,6 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     }
 
 
-def cifar(path: Path) -> Images:
-    """Load CIFAR-10 and scale it to -1 ... 1."""
-    with np.load(path) as file:
-        parts = [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
-
-    def pixels(x: np.ndarray) -> torch.Tensor:
-        x = x.transpose(0, 3, 1, 2) if x.shape[-1] == 3 else x
-        return torch.from_numpy(np.ascontiguousarray(x)).float() / 127.5 - 1
-
-    def classes(y: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(y.ravel().astype(np.int64))
-
-    x_train, y_train, x_test, y_test = parts
-    return Images(pixels(x_train), classes(y_train), pixels(x_test), classes(y_test))
-
-
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     made = parser(__doc__ or "")
@@ -223,7 +208,7 @@ def main() -> None:
     torch.set_num_threads(1)
     quick = args.quick
     try:
-        images = cifar(args.cifar) if args.cifar else fashion_mnist(args.data)
+        images = as_images(read_cifar(args.cifar)) if args.cifar else fashion_mnist(args.data)
     except NoDataError as error:
         raise SystemExit(str(error)) from error
     if quick:

@@ -17,12 +17,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch import nn
 
+from _cifar import Block, as_images, read_cifar
 from _cluster_common import OtherLoad, local_cluster
 from _common import (
     Cache,
@@ -42,25 +42,6 @@ from accelerando.policies import NoiseScale
 
 SMALL, LARGE, FIRST = 256, 4096, 128
 PAPER = {"small": (256, None), "large": (4096, None), "adaptive": (128, 4096)}
-
-
-class Block(nn.Module):
-    """Two convolutions and a way around them."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.inside = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-        )
-        around = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
-        self.around = around if (inputs, stride) != (outputs, 1) else nn.Identity()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(self.inside(x) + self.around(x))
 
 
 class ResNet(nn.Module):
@@ -134,18 +115,6 @@ def reached(run: dict, target: float) -> dict[str, float | None]:
     return {"epochs": k + 1, "updates": run["updates"][k], "seconds": run["seconds"][k]}
 
 
-def cifar(path: Path) -> Images:
-    with np.load(path) as file:
-        parts = [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
-
-    def pixels(x: np.ndarray) -> torch.Tensor:
-        x = x.transpose(0, 3, 1, 2) if x.shape[-1] == 3 else x
-        return torch.from_numpy(np.ascontiguousarray(x)).float() / 127.5 - 1
-
-    y_train, y_test = (torch.from_numpy(parts[k].ravel().astype(np.int64)) for k in (1, 3))
-    return Images(pixels(parts[0]), y_train, pixels(parts[2]), y_test)
-
-
 def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--cifar", type=Path, metavar="FILE", help="CIFAR-10 as an npz file")
@@ -155,7 +124,7 @@ def main() -> None:
     args = arguments.parse_args()
     quick = args.quick
     try:
-        images = cifar(args.cifar) if args.cifar else fashion_mnist(args.data)
+        images = as_images(read_cifar(args.cifar)) if args.cifar else fashion_mnist(args.data)
     except NoDataError as error:
         raise SystemExit(str(error)) from error
     if quick:
