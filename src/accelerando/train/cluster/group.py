@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from accelerando.exceptions import ClusterError
+from accelerando.sync import ring_bytes
 from accelerando.train.cluster.hook import Memory, make_hook
 from accelerando.train.cluster.norm import Statistics, synchronized
 from accelerando.train.cluster.squares import LocalSquares
@@ -99,7 +100,7 @@ class Group:
         if not unused:
             self.wrap()
         size = sum(p.nbytes for p in self.carrier.parameters() if p.requires_grad)
-        self._bytes = 2 * (self.part.size - 1) * size  # a ring, all ranks together
+        self._bytes = ring_bytes(size, self.part.size)
         self._numbers = torch.zeros_like(self.carrier.tail.data)
         self._rest: tuple[float, ...] = (0.0, 0.0)
         self._share = 0.0

@@ -13,6 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 
 from accelerando.batch_size import Signals
 from accelerando.compress import Adaptive, Codec, Compressor, ErrorFeedback, PowerSGD
+from accelerando.sync import ring_bytes
 from accelerando.train.exchange import Exchange, Piece, is_small
 from accelerando.train.world import Traffic
 
@@ -170,7 +171,7 @@ class PowerHook:
         buffer = bucket.buffer()
         after = self.state.total_numel_after_compression - before
         numbers = buffer.numel() if whole else after
-        self._bytes += 2 * (self.size - 1) * numbers * buffer.itemsize
+        self._bytes += ring_bytes(numbers * buffer.itemsize, self.size)
         self._seconds += time.perf_counter() - began
         self.traffic = Traffic(self._bytes, self._seconds)
         return future
