@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
+from accelerando._whole import is_whole
+
 State = Mapping[str, float]
 T = TypeVar("T")
 
@@ -343,7 +345,7 @@ def check_positive(policy: object, **values: float) -> None:
 def check_rows(policy: object, **values: int) -> None:
     """Raise unless every value is a whole number of at least one."""
     for name, value in values.items():
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+        if not is_whole(value, 1):
             raise ValueError(
                 f"The '{name}' parameter of {type(policy).__name__} must be a whole number of at "
                 f"least 1. Got {value!r} instead."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accelerando._whole import is_whole
 from accelerando.compress._codec import Compressor
 
 
@@ -41,7 +42,7 @@ class PowerSGD(Compressor):
     def __post_init__(self) -> None:
         for name, least in (("rank", 1), ("start", 2)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+            if not is_whole(value, least):
                 raise ValueError(
                     f"{name} of PowerSGD must be a whole number of at least {least}. Got {value!r}."
                 )

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from accelerando._whole import is_whole
 from accelerando.compress import _bits, _elias
 from accelerando.compress._codec import Codec, body_decoder
 from accelerando.compress._payload import Reader, stored, working_dtype
@@ -360,7 +361,7 @@ def check_bucket(codec: object, bucket: Any) -> None:
     """Raise unless a bucket is a whole number of entries, or None."""
     if bucket is None:
         return
-    if isinstance(bucket, bool) or not hasattr(bucket, "__index__") or bucket < 1:
+    if not is_whole(bucket, 1):
         raise ValueError(
             f"bucket of {type(codec).__name__} must be a whole number of entries, at least 1, or "
             f"None for the whole tensor. Got {bucket!r}."

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from accelerando._whole import is_whole
+
 
 def check_number(
     name: str,
@@ -25,7 +27,7 @@ def check_number(
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> None:
     """Raise unless it is a whole number of at least `least`."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+    if not is_whole(value, least):
         raise ValueError(
             f"{name} must be a whole number of at least {least}. Got {value!r} instead."
         )

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from accelerando._whole import is_whole
 from accelerando.monitor._monitor import (
     UNKNOWN,
     Monitor,
@@ -93,7 +94,7 @@ class GradientNoiseScale(Monitor):
                 "GradientNoiseScale needs 1 <= shortest <= longest, in observations. Got "
                 f"shortest={self.shortest!r}, longest={self.longest!r}."
             )
-        if isinstance(self.every, bool) or not hasattr(self.every, "__index__") or self.every < 1:
+        if not is_whole(self.every, 1):
             raise ValueError(
                 "The 'every' parameter of GradientNoiseScale must be a whole number of at least "
                 f"1. Got {self.every!r} instead."

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from accelerando._whole import is_whole
 from accelerando.monitor._monitor import (
     UNKNOWN,
     Monitor,
@@ -191,7 +192,7 @@ class ParameterSpread(Monitor):
         every = self.every
         if every is None:
             return
-        if isinstance(every, bool) or not hasattr(every, "__index__") or every < 1:
+        if not is_whole(every, 1):
             raise ValueError(
                 "The 'every' parameter of ParameterSpread must be a whole number of at least 1, "
                 f"or None. Got {every!r} instead."

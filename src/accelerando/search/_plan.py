@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from accelerando._whole import is_whole
+
 __all__ = ["Bracket", "Rung", "halving_bracket", "hyperband_brackets", "hyperband_inputs"]
 
 
@@ -224,5 +226,5 @@ def _ceil_div(a: int, b: int) -> int:
 
 
 def _check_at_least(name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < low:
+    if not is_whole(value, low):
         raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}.")

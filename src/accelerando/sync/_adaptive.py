@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from accelerando._whole import is_whole
 from accelerando.sync._strategy import (
     Average,
     Averaging,
@@ -79,7 +80,7 @@ class AdaptiveAveraging(Averaging):
                 f"Got low={self.low!r}, high={self.high!r}."
             )
         epochs = self.warmup_epochs
-        if isinstance(epochs, bool) or not hasattr(epochs, "__index__") or epochs < 0:
+        if not is_whole(epochs, 0):
             raise ValueError(
                 "The 'warmup_epochs' parameter of AdaptiveAveraging must be a whole number of at "
                 f"least 0. Got {epochs!r} instead."

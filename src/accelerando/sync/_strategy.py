@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
+from accelerando._whole import is_whole
+
 State = Mapping[str, float]
 
 
@@ -227,7 +229,7 @@ def check_optimizer_state(strategy: object, value: str) -> None:
 def check_whole(strategy: object, **values: int) -> None:
     """Raise unless every value is a whole number of at least one."""
     for name, value in values.items():
-        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+        if not is_whole(value, 1):
             raise ValueError(
                 f"The '{name}' parameter of {type(strategy).__name__} must be a whole number of "
                 f"at least 1. Got {value!r} instead."

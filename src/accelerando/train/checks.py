@@ -10,6 +10,7 @@ import skorch
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from accelerando._whole import is_whole
 from accelerando.compress import Adaptive, Compressor, ErrorFeedback, PowerSGD
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import Setting
@@ -48,7 +49,7 @@ def check_settings(net: Any) -> None:
 def _check_rows(name: str, value: Any, otherwise: str, allowed: Any) -> None:
     if allowed(value):
         return
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+    if not is_whole(value, 1):
         raise ValueError(
             f"{name} must be a whole number of at least 1, {otherwise}. Got {value!r} instead."
         )
@@ -141,13 +142,18 @@ def check_ranks(net: Any, feed: Feed, *, own_step: bool) -> None:
             f"{type(net).__name__} has its own train_step, in which the rows of ranks could not be "
             f"weighed as {name} wants. Override get_loss or infer instead."
         )
-    for optimizer in (getattr(net, name + "_") for name in net._optimizers):
-        if needs_closure(optimizer):
-            raise UnsupportedError(
-                f"{type(optimizer).__name__} searches along a line by the loss of its own batch, "
-                f"from which {name} would take it away. Use SGD, Adam or another optimizer that "
-                "steps by the gradient alone."
-            )
+    if searching := _with_closures(net):
+        raise UnsupportedError(
+            f"{searching[0]} searches along a line by the loss of its own batch, from which {name} "
+            "would take it away. Use SGD, Adam or another optimizer that steps by the gradient "
+            "alone."
+        )
+
+
+def _with_closures(net: Any) -> list[str]:
+    """Return the names of the optimizers that evaluate the loss themselves."""
+    optimizers = [getattr(net, name + "_") for name in net._optimizers]
+    return [type(one).__name__ for one in optimizers if needs_closure(one)]
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
@@ -176,14 +182,13 @@ def check_closures(net: Any) -> None:
     inner = compressor.codec if isinstance(compressor, Adaptive) else compressor
     if not isinstance(inner, ErrorFeedback | PowerSGD):
         return
-    for optimizer in (getattr(net, name + "_") for name in net._optimizers):
-        if needs_closure(optimizer):
-            raise UnsupportedError(
-                f"{type(optimizer).__name__} evaluates gradients several times in one update, and "
-                f"compression={compressor!r} adds to each what those before it left out: the "
-                "differences that the optimizer looks at would not be those of the loss. Take a "
-                "codec without memory, such as Atomo or QSGD, or another optimizer."
-            )
+    if searching := _with_closures(net):
+        raise UnsupportedError(
+            f"{searching[0]} evaluates gradients several times in one update, and "
+            f"compression={compressor!r} adds to each what those before it left out: the "
+            "differences that the optimizer looks at would not be those of the loss. Take a codec "
+            "without memory, such as Atomo or QSGD, or another optimizer."
+        )
 
 
 def check_classes(y: Any) -> None:
