@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from accelerando.sync._strategy import (
     Average,
@@ -104,6 +105,7 @@ class DecreasingAveraging(Averaging):
     initial_period: int = 16
     every_epochs: int = 10
     optimizer_state: str = "keep"
+    needs_loss: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_whole(self, initial_period=self.initial_period, every_epochs=self.every_epochs)

@@ -11,7 +11,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from accelerando._whole import is_whole
 
@@ -33,7 +33,7 @@ class Signals(NamedTuple):
     lr : float
         Its learning rate γ_k.
     loss : float or None
-        Mean loss of its batches; None before it is done.
+        Mean loss of its batches, for strategies with ``needs_loss``; None before it is done.
     spread : float or None
         S_k, the mean squared distance of the ranks' parameters from their average, if ranks have
         met after this update.
@@ -155,6 +155,8 @@ class Averaging(Strategy, ABC):
     [1, 1, 2, 2, 4, 4]
     """
 
+    needs_loss: ClassVar[bool] = False  # ranks then tell each other their losses in every update
+
     def start(self) -> State:
         """Return what the strategy remembers before the first update."""
         return {}
@@ -187,8 +189,8 @@ class Averaging(Strategy, ABC):
         """Return what happens when so many ranks meet."""
         return Average()
 
-    def replicas_here(self) -> int | None:
-        """Return how many ranks one process is to be, or None to leave that to others."""
+    def ranks_wanted(self) -> int | str | None:
+        """Return how many ranks there are to be, "auto" for as many as pay, None for any number."""
         return None
 
 

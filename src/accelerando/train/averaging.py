@@ -8,8 +8,8 @@ numbers; here it is done to tensors. What has to survive is in ``run.sync`` (num
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -17,12 +17,14 @@ from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Average, Averaging, Outer, Pull, Signals, Strategy, ring_bytes
 from accelerando.train.feed import Batch
 from accelerando.train.fleet import Fleet
+from accelerando.train.gradient import Step
+from accelerando.train.records import Table
 from accelerando.train.run import Run
 from accelerando.train.tree import concatenate, map_leaves, only_tensors
-from accelerando.train.world import Alone, Traffic
+from accelerando.train.world import Alone, Traffic, World
 
 if TYPE_CHECKING:
-    from accelerando.train.loop import Step, Training
+    from accelerando.train.loop import Training
 
 COLUMNS = ("period", "spread", "synchronisations")
 SCALAR = 8  # bytes of S_k
@@ -90,13 +92,33 @@ def updates_left(run: Run, rows: int, fewest: int, *, drop_last: bool) -> float:
     return float(run.update + updates(run.n_examples - run.cursor) + later)
 
 
+class Company(World, Protocol):
+    """The world of ranks that step alone and meet now and then."""
+
+    rank: int  # the one whose step it is
+    scale: float
+    seeded: bool
+    switching: bool  # other ranks are to go on from the average of these
+
+    def confer(self, numbers: Sequence[float]) -> list[float]:
+        """Add numbers up over the processes, and agree on whatever else they have to agree on."""
+
+    def spent(self) -> Traffic:
+        """Return what conferring has cost, and the time waited for others, since it was asked."""
+
+    def lost(self, error: RuntimeError) -> bool:
+        """Tell whether an error means that a rank is gone; then training ends after this update."""
+
+
 class VirtualRank(Alone):
-    """The world of a rank that is alone with its rows until ranks meet.
+    """The company of ranks that are all in this process.
 
     Every row counts the same: a rank with one row more than the others, at the end of an epoch,
     takes a step that is longer by as much. With a period of 1 the average is then the gradient
     of the whole batch.
     """
+
+    switching = False
 
     def __init__(self) -> None:
         self.rank = 0
@@ -114,6 +136,21 @@ class VirtualRank(Alone):
         """Go back with the weight of this rank's rows."""
         super().backward(loss if self.scale == 1.0 else loss * self.scale, share, last=last)
 
+    def confer(self, numbers: Sequence[float]) -> list[float]:
+        return list(numbers)
+
+    def spent(self) -> Traffic:
+        return Traffic()
+
+    def lost(self, error: RuntimeError) -> bool:
+        return False
+
+
+def rule_of(strategy: Averaging, ranks: int) -> Average | Pull | Outer:
+    """Return what happens when so many ranks meet; one that is alone has nobody to be pulled to."""
+    rule = strategy.rule(ranks)
+    return Average() if ranks == 1 and isinstance(rule, Pull) else rule
+
 
 def show(net: Any) -> None:
     """Let a net's module be what the estimator would return now; its ranks stay as they are."""
@@ -121,13 +158,22 @@ def show(net: Any) -> None:
     if fleet is None or net.run_.sync["since"] == 0:  # it is shown since they met
         return
     means = fleet.mean()
-    if isinstance(net.strategy_.rule(fleet.size), Pull):
+    if isinstance(rule_of(net.strategy_, fleet.size), Pull):
         means[: fleet.n_parameters] = fleet.centre
     fleet.show(means)
 
 
+class Taken(NamedTuple):
+    """What the steps of this process's ranks yield; its part of the sums over all ranks."""
+
+    loss: float
+    square: float
+    steps: list[Step]
+    places: list[torch.Tensor]
+
+
 class Together:
-    """Train the ranks of one process and bring them together.
+    """Train the ranks of one process, and bring all ranks together.
 
     Parameters
     ----------
@@ -135,23 +181,40 @@ class Together:
         Whose ``run_`` is the run; the ranks live in its ``fleet_`` between two calls of ``fit``.
     strategy : Averaging
         Decides.
-    size : int
-        How many ranks there are.
+    here : int
+        How many ranks this process is.
+    world : Company
+        The processes.
     watch_every : int
         In every how many updates the spread is measured even if ranks do not meet; 0 for never.
+    talks : bool
+        Whether processes tell each other in every update what it yielded. If not, they do when
+        ranks meet, and know their own numbers only until then.
     """
 
-    def __init__(self, net: Any, strategy: Averaging, size: int, watch_every: int = 0) -> None:
+    def __init__(
+        self,
+        net: Any,
+        strategy: Averaging,
+        here: int,
+        world: Company | None = None,
+        *,
+        watch_every: int = 0,
+        talks: bool = True,
+    ) -> None:
         self.net = net
         self.strategy = strategy
-        self.size = size
-        self.world = VirtualRank()
-        self.rule = strategy.rule(size)
+        self.here = here
+        self.world: Company = world or VirtualRank()
+        self.size = here * self.world.part.size
+        self.rule = rule_of(strategy, self.size)
         self.watch_every = watch_every
+        self.talks = talks
         self.spread: float | None = None  # measured in the newest update
         self.met = False
-        self.period = 0
+        self.period = 1
         self.wanted: int | None = None  # the period that policies have decided
+        self._untold: list[float] = []  # losses and squares that the others have not heard of
 
     # -- ranks ------------------------------------------------------------------------------------
 
@@ -167,15 +230,16 @@ class Together:
         If somebody has changed the parameters meanwhile (a callback that loads the best ones), all
         ranks start from those.
         """
-        net = self.net
+        net, self._untold = self.net, []
         fleet, saved, net.saved_ranks_ = net.fleet_, net.saved_ranks_, None
         if saved is not None and len(saved["ranks"]) == self.size:
-            fleet = net.fleet_ = Fleet(net, self.size)
-            fleet.take_up(saved)
-        elif fleet is None or not fleet.fits(net, self.size):
-            net.fleet_ = Fleet(net, self.size)
+            fleet = net.fleet_ = Fleet(net, self.here, self.world)
+            fleet.take_up(saved, self.world.part.rank * self.here)
+        elif fleet is None or not fleet.fits(net, self.here):
+            net.fleet_ = Fleet(net, self.here, self.world)
             net.run_.sync["since"] = 0
         fleet = self.fleet
+        fleet.world = self.world
         if not isinstance(self.rule, Average) and not fleet.centre:
             fleet.centre = [tensor.clone() for tensor in fleet.shown[: fleet.n_parameters]]
             fleet.pace = (
@@ -187,6 +251,13 @@ class Together:
     def show(self) -> None:
         """Let the module be what the estimator would return now; the ranks stay as they are."""
         show(self.net)
+
+    def end(self, training: Training) -> None:
+        """Tell what was not told, and show the average; called when an epoch ends."""
+        if self._untold:
+            untold, self._untold = self._untold, []
+            amend(training.records.updates, self.world.confer(untold))
+        self.show()
 
     def give_up(self) -> None:
         """Forget ranks of which some have taken a step and others have not."""
@@ -212,51 +283,101 @@ class Together:
         self, training: Training, batch: Batch, step: Callable[[Training, Batch], Step]
     ) -> Step:
         """Let every rank take a step with its own rows, and let them meet if it is time."""
-        run, world = training.run, self.world
+        run, others = training.run, self.world.part.size
         signals = self.signals(training, run.batch_size)
         own = self.strategy.next_period(signals, run.sync["state"])
         self.period = own if self.wanted is None else self.wanted
-        world.seeded = run.seeded
-        steps, places, loss, square = [], [], 0.0, 0.0
+        self.spread, self.met = None, False
+        taken = self._steps(training, batch, step)
+        run.sync["since"] += 1
+        # Until others are heard, they are taken to be like this one.
+        loss, square, sent = taken.loss * others, taken.square * others, 0
         try:
-            for world.rank, share in enumerate(shares(batch, self.size, run.cursor)):
+            due = run.sync["since"] >= self.period
+            if due or self.talks:
+                loss, square = self._confer(training, taken)
+            else:
+                self._untold += (taken.loss, taken.square)
+            sent = self._meet(run, due=due or self.world.switching)
+            signals = signals._replace(
+                loss=loss if self.strategy.needs_loss else None,
+                spread=self.spread if self.met else None,
+            )
+            run.sync["state"] = dict(self.strategy.observe(signals, run.sync["state"]))
+        except RuntimeError as error:
+            # The step counts all the same: what this rank has done since they met is not lost.
+            if not self.world.lost(error):
+                self.give_up()
+                raise
+        self.fleet.mark()
+        spent = self.world.spent()
+        self.world.traffic = spent._replace(bytes=spent.bytes + ring_bytes(sent, self.size))
+        told = {"loss": torch.tensor(loss), "y_pred": _in_order(taken.steps, taken.places)}
+        first = taken.steps[0] if taken.steps else Step(0.0, 0.0, training.lr(), {})
+        return first._replace(loss=loss, grad_norm=math.sqrt(square), for_callbacks=told)
+
+    def _steps(
+        self, training: Training, batch: Batch, step: Callable[[Training, Batch], Step]
+    ) -> Taken:
+        run, world = training.run, self.world
+        world.seeded = run.seeded
+        taken = Taken(0.0, 0.0, [], [])
+        try:
+            for number, share in enumerate(self._shares(batch, run.cursor)):
                 if share.batch.held == 0:  # fewer rows left than ranks, after a resume with more
                     continue
-                weight = share.batch.size * self.size / batch.size
+                weight = share.batch.held * self.size / batch.size
+                world.rank = world.part.rank * self.here + number
                 world.scale = 1.0 if training.sums else weight
-                with self.fleet.as_rank(world.rank):
+                with self.fleet.as_rank(number):
                     one = step(training, share.batch)
-                steps.append(one)
-                places.append(share.places)
-                loss += one.loss * (1.0 if training.sums else weight / self.size)
-                square += one.grad_norm**2 / self.size
+                loss = one.loss * (1.0 if training.sums else weight / self.size)
+                square = one.grad_norm**2 / self.size
+                taken = Taken(
+                    taken.loss + loss,
+                    taken.square + square,
+                    [*taken.steps, one],
+                    [*taken.places, share.places],
+                )
         except BaseException:
             self.give_up()
             raise
-        self._meet(run, due=run.sync["since"] + 1 >= self.period)
-        signals = signals._replace(loss=loss, spread=self.spread if self.met else None)
-        run.sync["state"] = dict(self.strategy.observe(signals, run.sync["state"]))
-        self.fleet.mark()
-        told = {"loss": torch.tensor(loss), "y_pred": _in_order(steps, places)}
-        return steps[0]._replace(loss=loss, grad_norm=math.sqrt(square), for_callbacks=told)
+        return taken
 
-    def _meet(self, run: Run, *, due: bool) -> None:
-        fleet, self.spread, self.met = self.fleet, None, due
-        run.sync["since"] += 1
+    def _shares(self, batch: Batch, cursor: int) -> Iterable[Share]:
+        """Divide what this process holds of a batch among its ranks."""
+        if self.here > 1:
+            return shares(batch, self.here, cursor)
+        return [Share(batch._replace(size=batch.held), torch.arange(batch.held))]
+
+    def _confer(self, training: Training, taken: Taken) -> tuple[float, float]:
+        """Return loss and squared norm over all ranks, and put right what was noted before."""
+        untold, self._untold = [*self._untold, taken.loss, taken.square], []
+        sums = self.world.confer(untold)
+        amend(training.records.updates, sums[:-2])
+        return sums[-2], sums[-1]
+
+    def _meet(self, run: Run, *, due: bool) -> int:
+        """Bring ranks together, or only measure how far they are apart; return the bytes sent.
+
+        Nothing is changed before all has been heard: if a rank is lost meanwhile, nobody has met.
+        """
+        fleet = self.fleet
         looks = self.watch_every and (run.update + 1) % self.watch_every == 0
-        self.world.traffic = Traffic()
         if not due and not looks:
-            return
+            return 0
         means = fleet.mean()
-        self.spread = fleet.spread(means)
+        spread = fleet.spread(means)
+        moments = fleet.mean_moments() if due and self.rule == Average("average") else []
+        self.spread = spread
         if not due:
-            return
-        sent = fleet.bytes() + SCALAR
+            return 0
         with torch.no_grad():
-            sent += merge(fleet, self.rule, means)
+            merge(fleet, self.rule, means, moments)
         run.sync["since"] = 0
         run.sync["count"] += 1
-        self.world.traffic = Traffic(ring_bytes(sent, self.size))
+        self.met = True
+        return fleet.bytes() + SCALAR + sum(mean.nbytes for _, mean in moments)
 
     def row(self) -> tuple[float, ...]:
         """Return the values of :data:`COLUMNS` for the update just done."""
@@ -264,12 +385,66 @@ class Together:
         return (float(self.period), spread, float(self.net.run_.sync["count"]))
 
 
-def merge(fleet: Fleet, rule: Average | Pull | Outer, means: list[torch.Tensor]) -> int:
-    """Do to the ranks what a rule says, and show the result; return further bytes to be sent.
+def amend(updates: Table, sums: Sequence[float]) -> None:
+    """Put losses and squared norms over all ranks into the newest rows of the table of updates."""
+    count = len(sums) // 2
+    for back in range(min(count, len(updates))):
+        loss, square = sums[2 * (count - 1 - back) : 2 * (count - back)]
+        updates.amend(back, loss=loss, grad_norm=math.sqrt(square))
 
-    `means` are those of the ranks. Statistics of BatchNorm are averaged under every rule.
+
+def settle(net: Any, world: Company, *, standing: bool) -> None:
+    """Let the ranks of a new group go on together, newcomers and those who have been there.
+
+    Newcomers begin with the model that the estimator would return. If ranks have taken steps since
+    they met, because one of them was lost before the next meeting, those who are left are averaged.
+
+    Parameters
+    ----------
+    net : estimator
+        Of this rank; it has the position, and if it is a newcomer the state, of one that stands.
+    world : Company
+        The new group.
+    standing : bool
+        Whether this rank has been there before.
     """
-    n, sent = fleet.n_parameters, 0
+    sync, rule = net.run_.sync, rule_of(net.strategy_, world.part.size)
+    if not standing:
+        saved, net.saved_ranks_ = net.saved_ranks_, None
+        net.fleet_ = Fleet(net, 1, world)
+        net.fleet_.take_centre(saved)
+    fleet: Fleet = net.fleet_
+    fleet.world = world
+    if isinstance(rule, Average) and fleet.centre:  # one is left, and goes on from the centre
+        _put(fleet, fleet.centre)
+        fleet.centre, fleet.pace, sync["since"] = [], [], 0
+    if sync["since"] == 0 or isinstance(rule, Pull):  # with a central model they stay apart
+        return
+    _put(fleet, fleet.mean_of_some(counts=standing))
+    if isinstance(rule, Average):
+        sync["since"], sync["count"] = 0, sync["count"] + 1
+
+
+def _put(fleet: Fleet, tensors: Sequence[torch.Tensor]) -> None:
+    """Let all ranks, and the model that is shown, have these values; counters stay."""
+    with torch.no_grad():
+        for model in (*fleet.ranks, fleet.shown):
+            for number in fleet.floats[: len(tensors)]:
+                model[number].copy_(tensors[number])
+
+
+def merge(
+    fleet: Fleet,
+    rule: Average | Pull | Outer,
+    means: list[torch.Tensor],
+    moments: Sequence[tuple[list[torch.Tensor], torch.Tensor]] = (),
+) -> None:
+    """Do to the ranks what a rule says, and show the result.
+
+    `means` are those of the ranks, `moments` what their optimizers remember and the means of that.
+    Statistics of BatchNorm are averaged under every rule.
+    """
+    n = fleet.n_parameters
     centre, pace = fleet.centre, fleet.pace
     if isinstance(rule, Pull):
         for rank in fleet.ranks:
@@ -288,20 +463,20 @@ def merge(fleet: Fleet, rule: Average | Pull | Outer, means: list[torch.Tensor])
         means[:n] = centre
     elif rule.optimizer_state == "reset":
         fleet.reset_memories()
-    elif rule.optimizer_state == "average":
-        sent = fleet.average_memories()
+    for of_ranks, mean in moments:
+        for moment in of_ranks:
+            moment.copy_(mean)
     for rank in fleet.ranks:
         for number in fleet.floats:
             if not (isinstance(rule, Pull) and number < n):
                 rank[number].copy_(means[number])
     fleet.show(means)
-    return sent
 
 
 def _in_order(steps: list[Step], places: list[torch.Tensor]) -> Any:
     """Return the predictions of all ranks in the order of the batch's rows."""
     predicted = [step.for_callbacks["y_pred"] for step in steps]
-    if not only_tensors(predicted):
+    if not predicted or not only_tensors(predicted):
         return predicted
     back = torch.argsort(torch.cat(places))
     return map_leaves(_taking(back), concatenate(predicted))

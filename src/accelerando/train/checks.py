@@ -90,22 +90,28 @@ def _check_sync(net: Any) -> None:
             f"virtual_ranks={net.virtual_ranks} are ranks of this process, and with client= the "
             "ranks are workers of the cluster. Leave one of them out."
         )
-    if averages and net.client is not None:
+    own = strategy.ranks_wanted() if isinstance(strategy, Averaging) else None
+    name = type(strategy).__name__
+    if own == "auto" and net.client is None:
         raise UnsupportedError(
-            f"sync={strategy!r} averages parameters, which ranks on a cluster cannot do yet: they "
-            "average gradients. Train in this process (client=None) with virtual_ranks=, or with "
-            "sync=None."
+            f'{name}(replicas="auto") tries how many workers of a Dask cluster pay, and here there '
+            "is one process. Pass client=distributed.Client(), which makes a cluster of this "
+            "machine, or a number of replicas."
         )
-    own = strategy.replicas_here() if isinstance(strategy, Averaging) else None
     if own is not None and virtual and own != net.virtual_ranks:
         raise ValueError(
-            f"{type(strategy).__name__} has {own} replicas, and virtual_ranks is "
-            f"{net.virtual_ranks}. Leave virtual_ranks out: replicas are virtual ranks."
+            f"{name} has {own} replicas, and virtual_ranks is {net.virtual_ranks}. Leave "
+            "virtual_ranks out: replicas are virtual ranks."
         )
-    if averages and ranks_here(net, strategy) == 1:
+    if averages and net.client is None and ranks_here(net, strategy) == 1:
         raise UnsupportedError(
             f"sync={strategy!r} averages the parameters of several ranks, and here there is one. "
-            "Pass virtual_ranks=2 or more."
+            "Pass virtual_ranks=2 or more, or a client."
+        )
+    if averages and net.client is not None and net.max_workers == 1:
+        raise UnsupportedError(
+            f"sync={strategy!r} averages the parameters of several ranks, and max_workers=1 allows "
+            "one. Leave max_workers out, or allow more."
         )
     if (averages or virtual) and net.compression is not None:
         why = (
@@ -120,9 +126,9 @@ def _check_sync(net: Any) -> None:
 
 
 def ranks_here(net: Any, strategy: Strategy) -> int:
-    """Return how many ranks one process is."""
-    own = strategy.replicas_here() if isinstance(strategy, Averaging) else None
-    return int(net.virtual_ranks) if own is None else own
+    """Return how many ranks this process is."""
+    own = strategy.ranks_wanted() if isinstance(strategy, Averaging) else None
+    return own if isinstance(own, int) and net.client is None else int(net.virtual_ranks)
 
 
 def check_ranks(net: Any, feed: Feed, *, own_step: bool) -> None:

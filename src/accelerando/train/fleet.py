@@ -1,4 +1,7 @@
-"""The parameters of several ranks in one process, and the switch from one to the next.
+"""The parameters of the ranks that one process is, and the switch from one to the next.
+
+Virtual ranks are all in one process; a rank of a cluster is one by itself, and what is added up
+over the ranks is added up over processes, too.
 
 A rank is a list of tensors and what the optimizers remember for them. The module, the criterion
 and the optimizers exist once: to be rank 3 is to let their parameters point at the tensors of
@@ -16,6 +19,8 @@ from typing import Any
 
 import torch
 
+from accelerando.train.world import Alone, World
+
 Memories = list[list[dict[str, Any]]]  # of each optimizer, of each of its parameters
 
 
@@ -26,19 +31,27 @@ class Fleet:
     ----------
     net : estimator
         Initialized; all ranks start where it is.
-    size : int
-        How many ranks there are.
+    here : int
+        How many ranks this process is.
+    world : World
+        The processes, each of which is as many.
     """
 
-    def __init__(self, net: Any, size: int) -> None:
-        self.size = size
+    def __init__(self, net: Any, here: int, world: World | None = None) -> None:
+        self.world: World = world or Alone()
+        self.here = here
         self.bind(net)
         self.shown = [tensor.data for tensor in self._places]
-        self.ranks = [[tensor.clone() for tensor in self.shown] for _ in range(size)]
-        self.memories = [copy.deepcopy(self._memory()) for _ in range(size)]
+        self.ranks = [[tensor.clone() for tensor in self.shown] for _ in range(here)]
+        self.memories = [copy.deepcopy(self._memory()) for _ in range(here)]
         self.centre: list[torch.Tensor] = []  # of strategies that have a central model
         self.pace: list[torch.Tensor] = []  # what that one remembers
         self.mark()
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are in all processes."""
+        return self.here * self.world.part.size
 
     def bind(self, net: Any) -> None:
         """Find the parameters, buffers and optimizers, in an order that stays."""
@@ -83,7 +96,7 @@ class Fleet:
         self._versions = [place._version for place in self._places]
         self._states = [optimizer.state for optimizer in self._optimizers]
 
-    def fits(self, net: Any, size: int) -> bool:
+    def fits(self, net: Any, here: int) -> bool:
         """Tell whether these are still the ranks of this net, and nobody has changed the model."""
         now = Fleet.__new__(Fleet)
         now.bind(net)
@@ -95,7 +108,7 @@ class Fleet:
             o.state is state for o, state in zip(self._optimizers, self._states, strict=True)
         )
         unchanged = self._versions == [place._version for place in self._places]
-        return same and optimizers and remembered and unchanged and size == self.size
+        return same and optimizers and remembered and unchanged and here == self.here
 
     # -- numbers over the ranks -------------------------------------------------------------------
 
@@ -106,7 +119,21 @@ class Fleet:
             for n in self.floats:
                 for rank in self.ranks[1:]:
                     means[n] += rank[n]
+            self.world.add_up([means[n] for n in self.floats])
+            for n in self.floats:
                 means[n] /= self.size
+        return means
+
+    def mean_of_some(self, *, counts: bool) -> list[torch.Tensor]:
+        """Return the mean of the processes' ranks that count; others listen."""
+        with torch.no_grad():
+            means = [tensor.clone() for tensor in self.ranks[0]]
+            for n in self.floats:
+                means[n] *= float(counts)
+            self.world.add_up([means[n] for n in self.floats])
+            number = self.world.total(float(counts))[0]
+            for n in self.floats:
+                means[n] /= number
         return means
 
     def spread(self, means: Sequence[torch.Tensor]) -> float:
@@ -117,7 +144,7 @@ class Fleet:
                 for rank in self.ranks:
                     apart = (rank[n] - means[n]).flatten()
                     total += float(apart.dot(apart))
-        return total / self.size
+        return self.world.total(total)[0] / self.size
 
     def show(self, tensors: Sequence[torch.Tensor]) -> None:
         """Let the module have these values outside of updates."""
@@ -136,20 +163,25 @@ class Fleet:
         self.memories = [[[{} for _ in m] for m in memory] for memory in self.memories]
         self._point_at(self.shown, self.memories[0])
 
-    def average_memories(self) -> int:
-        """Give all ranks the mean of their optimizers' tensors; return the bytes of one rank's."""
-        sent = 0
-        for number, remembered in enumerate(self.memories[0]):
-            for place, first in enumerate(remembered):
-                for name, value in first.items():
-                    if not _is_moment(name, value):
-                        continue
-                    moments = [memory[number][place][name] for memory in self.memories]
-                    mean = torch.stack(moments).mean(0)
-                    for moment in moments:
-                        moment.copy_(mean)
-                    sent += mean.nbytes
-        return sent
+    def mean_moments(self) -> list[tuple[list[torch.Tensor], torch.Tensor]]:
+        """Return the optimizers' tensors that all ranks have: those of the ranks, and their mean.
+
+        A rank whose module took another way may have none yet for some parameter.
+        """
+        found = [(moments, torch.stack(moments).sum(0)) for moments in self._moments_of_all()]
+        self.world.add_up([total for _, total in found])
+        for _, total in found:
+            total /= self.size
+        return found
+
+    def _moments_of_all(self) -> Iterator[list[torch.Tensor]]:
+        places = [(number, n) for number, o in enumerate(self.memories[0]) for n in range(len(o))]
+        have = [sum(bool(memory[a][b]) for memory in self.memories) for a, b in places]
+        for (a, b), ranks in zip(places, self.world.total(*map(float, have)), strict=True):
+            if ranks == self.size:
+                for name, value in self.memories[0][a][b].items():
+                    if _is_moment(name, value):
+                        yield [memory[a][b][name] for memory in self.memories]
 
     # -- saving -----------------------------------------------------------------------------------
 
@@ -162,19 +194,26 @@ class Fleet:
             "pace": self.pace,
         }
 
-    def take_up(self, saved: dict[str, Any]) -> None:
-        """Become what was saved; the sizes have been compared before."""
-        places = self._places
+    def take_up(self, saved: dict[str, Any], first: int = 0) -> None:
+        """Become what was saved, from rank number `first` on; there are enough of them."""
+        self.ranks = [self._like(rank) for rank in saved["ranks"][first : first + self.here]]
+        self.take_centre(saved)
+        device = self._places[0].device
+        memories = saved["memories"][first : first + self.here]
+        self.memories = [[[_on(m, device) for m in o] for o in r] for r in memories]
+        self._point_at(self.shown, self.memories[0])
+        self.mark()
 
-        def like(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            pairs = zip(places, tensors, strict=False)
-            return [torch.empty_like(place).copy_(tensor) for place, tensor in pairs]
+    def take_centre(self, saved: dict[str, Any] | None) -> None:
+        """Take the central model and what it remembers from what was saved, if there is any."""
+        if saved is not None:
+            self.centre, self.pace = self._like(saved["centre"]), self._like(saved["pace"])
 
+    def _like(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copy saved tensors to the device and the layout that the net's have."""
         with torch.no_grad():
-            self.ranks = [like(rank) for rank in saved["ranks"]]
-            self.centre, self.pace = like(saved["centre"]), like(saved["pace"])
-        device = places[0].device
-        self.memories = [[[_on(m, device) for m in o] for o in r] for r in saved["memories"]]
+            pairs = zip(self._places, tensors, strict=False)
+            return [torch.empty_like(place).copy_(tensor) for place, tensor in pairs]
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

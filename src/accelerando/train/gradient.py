@@ -27,6 +27,16 @@ class Gradient(NamedTuple):
     parts: Parts | None = None
 
 
+class Step(NamedTuple):
+    """What one update yields, for callbacks and records."""
+
+    loss: float
+    grad_norm: float
+    lr: float
+    for_callbacks: dict[str, Any]
+    parts: Parts | None = None
+
+
 def accumulate(training: Training, batch: Batch, weights: torch.Tensor | None) -> Gradient:
     """Add the gradient of the batch's mean loss to ``.grad``, one micro-batch at a time.
 
@@ -34,7 +44,7 @@ def accumulate(training: Training, batch: Batch, weights: torch.Tensor | None) -
     """
     net, micro, world = training.net, training.micro, training.world
     X, y = unpack_data(batch.data)
-    rows, alone = max(1, batch.held), world.part.size == 1
+    rows, alone = max(1, batch.held), world.alone
     size = micro.size(rows)
     if size < rows and not only_tensors([X, y]):
         size = rows  # rows of anything but tensors cannot be told apart

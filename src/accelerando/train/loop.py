@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from skorch.utils import TeeGenerator
@@ -23,7 +23,14 @@ from accelerando.train.averaging import Together
 from accelerando.train.checks import needs_closure
 from accelerando.train.control import Control, Plan, fingerprint
 from accelerando.train.feed import Batch, Feed
-from accelerando.train.gradient import Gradient, accumulate, check_finite, grad_norm, not_finite
+from accelerando.train.gradient import (
+    Gradient,
+    Step,
+    accumulate,
+    check_finite,
+    grad_norm,
+    not_finite,
+)
 from accelerando.train.hints import explain
 from accelerando.train.interrupt import Interrupt
 from accelerando.train.loss import share_of
@@ -53,7 +60,7 @@ class Training:
     world: World = field(default_factory=Alone)
     control: Control = field(default_factory=Control)
     averaging: Together | None = None  # of ranks with parameters of their own
-    virtual: int = 1  # ranks that this process stands for, each with a batch of its own
+    batches: int = 1  # of the size that the policy chooses; where every rank has its own, several
     divisible: bool = False  # a batch may be divided without another result
     weights: torch.Tensor | None = None
     fit_params: Mapping[str, Any] = field(default_factory=dict)
@@ -96,21 +103,11 @@ class Training:
     @property
     def ranks(self) -> int:
         """How many ranks train."""
-        return self.world.part.size * self.virtual
+        return max(self.world.part.size, self.batches)
 
     def lr(self) -> float:
         """The learning rate of the next update: what schedulers say, times the damping."""
         return float(self.optimizers[0].param_groups[0]["lr"]) * self.run.lr_scale
-
-
-class Step(NamedTuple):
-    """What one update yields, for callbacks and records."""
-
-    loss: float
-    grad_norm: float
-    lr: float
-    for_callbacks: dict[str, Any]
-    parts: Parts | None = None
 
 
 def train_epoch(training: Training) -> None:
@@ -118,7 +115,7 @@ def train_epoch(training: Training) -> None:
     net, run, policy = training.net, training.run, training.policy
     training.look_at_parameters()
     stream = training.feed.epoch(run.seed, run.epoch, run.cursor, training.world.part)
-    control, averaging, virtual = training.control, training.averaging, training.virtual
+    control, averaging, batches = training.control, training.averaging, training.batches
     if averaging is not None:
         averaging.begin()
     while True:
@@ -126,10 +123,10 @@ def train_epoch(training: Training) -> None:
         choice = run.choose(policy, training.max_batch_size, measurement(training))
         plan = ask(training, choice) if control.policies else None
         choice = choice if plan is None else plan.choice
-        batch = stream.take(choice.batch_size * virtual, training.fewest_rows * virtual)
+        batch = stream.take(choice.batch_size * batches, training.fewest_rows * batches)
         if batch is None:
             break
-        run.batch_size, run.lr_scale = choice.batch_size * virtual, choice.lr_scale
+        run.batch_size, run.lr_scale = choice.batch_size * batches, choice.lr_scale
         net.notify("on_batch_begin", batch=batch.data, training=True)
         try:
             if averaging is None:
@@ -140,7 +137,7 @@ def train_epoch(training: Training) -> None:
             if run.update == 0:
                 explain(error, batch.data, net.module_)
             raise
-        run.advance(batch.size, step.loss, step.grad_norm, choice.policy_state, virtual)
+        run.advance(batch.size, step.loss, step.grad_norm, choice.policy_state, batches)
         if control.active:
             control.observe(run, observation(training, batch, step, began), plan)
         run.seconds = training.clock()
@@ -151,7 +148,7 @@ def train_epoch(training: Training) -> None:
             training.after_updates()
         training.interrupt.check()
     if averaging is not None:
-        averaging.show()
+        averaging.end(training)
 
 
 class Here:
@@ -168,7 +165,7 @@ class Here:
 def ask(training: Training, choice: Choice) -> Plan:
     """Ask the policies what the next update should be like."""
     group = training.optimizers[0].param_groups[0]
-    averaging, rows = training.averaging, choice.batch_size * training.virtual
+    averaging, rows = training.averaging, choice.batch_size * training.batches
     plan = training.control.plan(
         training.run,
         choice,

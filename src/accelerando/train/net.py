@@ -281,7 +281,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
             divisible=checks.divisible(self) and not own_step,
             world=self._world() if together is None else together.world,
             averaging=together,
-            virtual=checks.ranks_here(self, self.strategy_),
+            batches=checks.ranks_here(self, self.strategy_),
             weights=weights,
             fit_params=fit_params,
             own_step=own_step,
@@ -302,10 +302,10 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
     def _together(self, feed: Feed, *, own_step: bool) -> averaging.Together | None:
         """Return what averages the parameters of virtual ranks, if that is the strategy."""
         checks.check_ranks(self, feed, own_step=own_step)
-        if not isinstance(self.strategy_, Averaging):
+        if not isinstance(self.strategy_, Averaging) or self.client is not None:
             return None
-        size = checks.ranks_here(self, self.strategy_)
-        return averaging.Together(self, self.strategy_, size, self.control_.watches_spread)
+        here, watch = checks.ranks_here(self, self.strategy_), self.control_.watches_spread
+        return averaging.Together(self, self.strategy_, here, watch_every=watch)
 
     def _feed(self, dataset: Any) -> Feed:
         if hasattr(dataset, "lengths"):
@@ -397,8 +397,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         """Keep what a later ``partial_fit`` needs to go on, unless a callback ended the run."""
         run = training.run
         run.seconds = training.clock()
-        if training.averaging is not None:
-            training.averaging.show()
+        if isinstance(self.strategy_, Averaging):
+            averaging.show(self)
         if isinstance(error, KeyboardInterrupt) and run.cursor == 0:
             # EarlyStopping raises KeyboardInterrupt between two epochs; Ctrl-C sets `pending`.
             run.until = run.until if training.interrupt.pending else run.epoch

@@ -39,6 +39,12 @@ class Table:
         """Append one value per column."""
         self.values.extend(row)
 
+    def amend(self, back: int, **values: float) -> None:
+        """Set values of the row that so many others follow."""
+        row = len(self.values) - (back + 1) * len(self.columns)
+        for name, value in values.items():
+            self.values[row + self.columns.index(name)] = value
+
     def __len__(self) -> int:
         return len(self.values) // len(self.columns)
 

@@ -58,7 +58,7 @@ def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:
         "updates": net.records_.updates.tensor(),
         "epochs": net.records_.epochs.tensor(),
         "rng": rng or [],
-        "ranks": _python_numbers(net.fleet_.to_save() if net.fleet_ else net.saved_ranks_ or {}),
+        "ranks": ranks_of(net),
         "callback_tensors": callback_tensors,
     }
     write_atomically(Path(path), content)
@@ -122,6 +122,12 @@ def learned(net: Any) -> dict[str, Any]:
         "modules": dict(_states(net, net._modules + net._criteria)),
         "optimizers": _python_numbers(dict(_states(net, net._optimizers))),
     }
+
+
+def ranks_of(net: Any) -> dict[str, Any]:
+    """Return the parameters of ranks that have their own, and what belongs to them."""
+    found: dict[str, Any] = net.fleet_.to_save() if net.fleet_ else net.saved_ranks_ or {}
+    return dict(_python_numbers(found))
 
 
 def _python_numbers(content: Any) -> Any:

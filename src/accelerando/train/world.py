@@ -40,6 +40,7 @@ class World(Protocol):
     """What the loop needs to know about the other ranks."""
 
     part: Part
+    alone: bool  # an update's gradient is that of this rank's own rows
     traffic: Traffic
     parts: Parts | None
     fingerprint: float
@@ -69,6 +70,9 @@ class World(Protocol):
     def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
         """Add up the gradients in ``.grad`` over the ranks."""
 
+    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Add tensors up over the ranks, in place."""
+
     def begin_update(self, seed: int, update: int, held: int) -> None:
         """Prepare one update in which this rank holds so many rows."""
 
@@ -77,6 +81,7 @@ class Alone:
     """A single rank, in this process."""
 
     part = WHOLE
+    alone = True
     traffic = Traffic()
     parts: Parts | None = None
     fingerprint = 0.0
@@ -101,6 +106,9 @@ class Alone:
         return list(numbers)
 
     def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
+        return None
+
+    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
         return None
 
     def begin_update(self, seed: int, update: int, held: int) -> None:

@@ -32,6 +32,8 @@ class Host:
         (did not answer when the others had noticed a loss), ``raised`` (the user's code did).
     update : int or None
         The update its state belongs to; None if it has no state yet.
+    met, since : int
+        Where ranks have parameters of their own: how often they have met, and updates since.
     how : str or None
         How its last segment ended: ``epoch``, ``paused`` or ``lost``.
     """
@@ -41,9 +43,16 @@ class Host:
     future: Any
     status: str = "starting"
     update: int | None = None
+    met: int = 0
+    since: int = 0
     how: str | None = None
     commands: int = 0
     started: float = field(default_factory=time.monotonic)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """What tells who is further: a meeting has in it what all have done before."""
+        return (self.met, -1 if self.update is None else self.update)
 
 
 @dataclass
@@ -62,6 +71,7 @@ class Crew:
     supplies: list[Any] = field(default_factory=list)
     notes: Notes = field(init=False)
     _started: int = 0
+    _seen: int = 0
     _resent: int = 0
     _survey_at: float = 0.0
 
@@ -83,7 +93,13 @@ class Crew:
 
     def workers(self) -> list[str]:
         """Return the addresses of the cluster's workers."""
-        return list(workers_of(self.client))
+        found = list(workers_of(self.client))
+        self._seen = len(found)
+        return found
+
+    def seen(self) -> int:
+        """Return how many workers the cluster had when somebody last looked."""
+        return self._seen or len(self.workers())
 
     def recruit(self, wanted: int) -> None:
         """Start missing ranks on workers that have none, and ask for more workers."""
@@ -150,6 +166,8 @@ class Crew:
                 return  # a late word of somebody given up
             if "update" in note:
                 host.update = note["update"]
+            if "met" in note:
+                host.met, host.since = note["met"], note["since"]
             if kind == "ready" or (kind == "outcome" and host.status == "silent"):
                 host.status = "ready"
             elif kind == "outcome":

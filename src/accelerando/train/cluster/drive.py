@@ -14,16 +14,19 @@ import cloudpickle
 from sklearn.base import clone
 
 from accelerando._topic import stop_listening
+from accelerando._workers import workers_of
 from accelerando.exceptions import ClusterError
 from accelerando.train.cluster.board import Board
 from accelerando.train.cluster.callbacks import check_callbacks, on_ranks
+from accelerando.train.cluster.checkpoints import Checkpoints
 from accelerando.train.cluster.crew import Crew, Host
+from accelerando.train.cluster.demand import Demand
 from accelerando.train.cluster.holders import Holders
 from accelerando.train.cluster.own import Own
 from accelerando.train.cluster.place import place, plan_feed, plan_valid
 from accelerando.train.cluster.post import posted
 from accelerando.train.cluster.rank import Order
-from accelerando.train.cluster.roster import Bound, Knee, first_batch, planned, ranks_for, tightest
+from accelerando.train.cluster.roster import Bound, threads_for
 from accelerando.train.cluster.scaling import Scaling
 from accelerando.train.cluster.validate import validation_step
 from accelerando.train.loop import Training
@@ -84,11 +87,10 @@ class Drive:
         net.world_log_ = self.crew.events
         self.generation = self.segment = 0
         self.unused: bool | None = None
-        self.knee = Knee()
+        self.demand = Demand(net, training, self.holders.most, self.crew.seen)
+        self.averages = self.demand.averages
         self.members: list[Host] = []
-        self.batch_size = first_batch(training.policy, training.run, training.max_batch_size)
-        wish = training.run.control.get("wish", {})
-        self.allowed: int | None = wish.get("workers")  # what policies have decided
+        self.checkpoints = Checkpoints()
         self.heard: dict[str, Any] | None = None
         self.newest: dict[str, Any] = {}
         self._heard_update = 0
@@ -106,7 +108,12 @@ class Drive:
         finally:
             net.callbacks = callbacks
         replica.set_params(
-            callbacks="disable", train_split=None, verbose=0, client=None, checkpoint=None
+            callbacks="disable",
+            train_split=None,
+            verbose=0,
+            client=None,
+            checkpoint=None,
+            sync=None,
         )
         options = {
             k: v for k, v in net.get_params_for("iterator_train").items() if k != "batch_size"
@@ -114,6 +121,7 @@ class Drive:
         return Order(
             net=replica,
             policy=training.policy,
+            strategy=net.strategy_,
             feed=plan_feed(training.feed, options, net.iterator_train),
             valid=self.valid_plan,
             weights=training.weights,
@@ -144,17 +152,38 @@ class Drive:
             self._begin_segment(members)
             self._watch()
             self._pausing = False
+            self._tell_lost()
             raised = self.crew.with_status("raised")
             pending = training.interrupt.pending
             if not raised and not pending and not self._best_at("epoch"):
                 continue
             if self._fetch():
+                self._note_replicas()
                 if raised:
                     self.raise_from(raised)
                 if pending:
                     training.interrupt.check()
                 return
             # Nobody who had the newest state is left: go on from what this process has.
+
+    def _note_replicas(self) -> None:
+        """Write into the history how many replicas were found to pay, and what was measured."""
+        if self.demand.replicas == "auto":
+            row = self.net.history_[-1]
+            row["replicas"] = len(self.members)
+            row["replicas_throughput"] = self.demand.throughput()
+
+    def _tell_lost(self) -> None:
+        """Say how much of a lost rank's work is lost where ranks have parameters of their own."""
+        left = [host for host in self.members if host.place in self.crew.hosts]
+        since = max((host.since for host in left if host.how == "lost"), default=0)
+        gone = len(self.members) - len(left)
+        if self.averages and gone and since:
+            self.crew.tell(
+                "unaveraged",
+                f"Ranks had last met {since} update{'s' * (since != 1)} before: what {gone} lost "
+                f"rank{'s' * (gone != 1)} did since then is lost, what the others did is kept.",
+            )
 
     def _best_at(self, how: str) -> bool:
         best = self._best()
@@ -163,46 +192,19 @@ class Drive:
     def _best(self) -> Host | None:
         """Return the most advanced rank that can be asked."""
         known = [h for h in self.crew.with_status("ready", "raised") if h.update is not None]
-        return max(known, key=lambda host: host.update or 0, default=None)
-
-    def _ranks_for(self, batch_size: int) -> int:
-        net = self.net
-        most = net.max_workers if isinstance(net.max_workers, int) else 10**6
-        return ranks_for(batch_size, net.examples_per_worker, net.min_workers, most)
+        return max(known, key=lambda host: host.position, default=None)
 
     def _wanted(self) -> int:
         """Return how many ranks should train."""
         return self._bound().ranks
 
     def _bound(self) -> Bound:
-        """Return the tightest of what the batch is worth, what pays, and what policies allow."""
-        net, worth = self.net, self._ranks_for(self.batch_size)
-        rows = net.examples_per_worker
-        bounds = [Bound(worth, f"batch {self.batch_size}, {rows} rows per rank")]
-        if net.max_workers == "auto":
-            pay = self.knee.advise(len(self.members), worth)
-            bounds.append(Bound(pay, f"more than {pay} are not known to pay"))
-        if self.allowed is not None:
-            bounds.append(Bound(self.allowed, f"a policy allows {self.allowed}"))
-        fewest, chunks = int(net.min_workers), self.holders.most
-        if chunks is not None:
-            bounds.append(Bound(chunks, f"X has {chunks} chunk{'s' * (chunks != 1)} with rows"))
-            fewest = min(fewest, chunks)
-        return tightest(bounds, fewest)
+        return self.demand.bound(len(self.members))
 
     def _look_ahead(self) -> None:
         """Warm up now the ranks that a schedule wants in the next epoch."""
-        training = self.training
-        run = training.run
-        ahead = 0
-        if run.epoch + 1 < run.until:
-            ahead = planned(training.policy, run, training.max_batch_size, run.epoch + 1)
-        if self.net.max_workers != "auto":
-            self.ahead = self._ranks_for(max(self.batch_size, ahead))
-            if self.allowed is not None:
-                self.ahead = min(self.ahead, max(self.allowed, int(self.net.min_workers)))
-        if run.update and planned(training.policy, run, training.max_batch_size, run.epoch):
-            self.batch_size = planned(training.policy, run, training.max_batch_size, run.epoch)
+        self.ahead = self.demand.ahead()
+        self.demand.begin_epoch()
         self.crew.recruit(max(self.ahead, self._wanted()))
 
     def _muster(self) -> list[Host]:
@@ -230,7 +232,7 @@ class Drive:
             crew.recruit(wanted)
             crew.attend()
         # The most advanced come first: one of them gives its state to the others.
-        ready.sort(key=lambda host: -1 if host.update is None else host.update, reverse=True)
+        ready.sort(key=lambda host: host.position, reverse=True)
         chosen = ready[:wanted]
         spare = ready[max(wanted, self.ahead) :]
         if spare:
@@ -251,6 +253,9 @@ class Drive:
         elif positions != {best.update} or None in positions:
             source = members.index(best)
         same = members == self.members and all(host.how == "epoch" for host in members)
+        if self.averages and not same and source is None:
+            assert best is not None
+            source = members.index(best)  # those who have stepped apart settle first
         if not same:
             self.generation += 1
             count = len(members)
@@ -267,6 +272,8 @@ class Drive:
         names = [host.place for host in members]
         self._ready_since = None
         chunks = self.holders.orders(members, self.segment)
+        workers = workers_of(self.net.client) if self.demand.replicas == "auto" else {}
+        threads = threads_for({h.place: h.worker for h in members}, workers)
         for host in members:
             host.status, host.how = "training", None
             self.crew.command(
@@ -283,6 +290,7 @@ class Drive:
                 known=self.own.newest_record(),
                 unused=self.unused,
                 seconds=self.training.clock(),
+                threads=threads.get(host.place),
                 **chunks[host.place],
             )
 
@@ -322,15 +330,19 @@ class Drive:
     def _patience(self) -> float:
         """Return how long to wait for the others after a loss was noticed.
 
-        They notice within milliseconds, too, unless they are deep in a long computation. One that
-        is given up too early comes back as a newcomer.
+        They notice within milliseconds, too, unless they are deep in a long computation, or speak
+        to each other only when they meet. One that is given up too early comes back as a newcomer.
         """
-        return max(_ANSWER_SECONDS, 3.0 * self.update_seconds)
+        until_they_meet = self.update_seconds * float(self.newest.get("period", 1))
+        return max(_ANSWER_SECONDS, 3.0 * until_they_meet)
 
     def _pause(self) -> None:
-        if not self._pausing:
-            self._pausing = True
-            self.board.raise_flag(f"pause/{self.segment}")
+        if self._pausing:
+            return
+        self._pausing = True
+        if not self.training.interrupt.pending:  # others shall go on: these settle first
+            self.board.raise_flag(f"switch/{self.segment}")
+        self.board.raise_flag(f"pause/{self.segment}")
 
     def _should_switch(self, present: list[Host]) -> bool:
         """Tell whether it is time to go on with more or with fewer ranks."""
@@ -352,7 +364,7 @@ class Drive:
         if kind in ("came", "surveyed"):
             self.crew.recruit(max(self._wanted(), self.ahead))
         elif kind == "batch":
-            self.batch_size = note["rows"]
+            self.demand.batch_size = note["rows"]
             self.crew.recruit(max(self._wanted(), self.ahead))
         elif kind == "workers":
             self._allow(note["most"], note["update"])
@@ -361,16 +373,15 @@ class Drive:
         elif kind == "outcome" and note.get("unused") is not None:
             self.unused = note["unused"]
         elif kind == "checkpoint":
-            self.own.take_up(self.board.take(note["name"]))
-            self.net._write_checkpoint()
+            self._checkpoint(note)
         elif kind in ("state", "validated"):
             self.blobs[note["name"]] = note.get("fit", True)
 
     def _allow(self, most: int | None, update: int) -> None:
         """Take in how many ranks policies allow."""
-        if most == self.allowed:
+        if most == self.demand.allowed:
             return
-        self.allowed = most
+        self.demand.allowed = most
         bound = self._bound()
         self.crew.tell(
             "workers",
@@ -379,21 +390,13 @@ class Drive:
         )
         self.crew.recruit(max(bound.ranks, self.ahead))
 
-    def _learn_speed(self, ranks: int, batch_size: int, seconds: float) -> None:
-        """For ``max_workers="auto"``: compare with fewer ranks, and say what came out."""
-        if self.net.max_workers != "auto":
-            return
-        before = self.knee.most
-        self.knee.observe(ranks, batch_size, seconds)
-        self.knee.advise(ranks, self._ranks_for(batch_size))
-        if self.knee.most is not None and self.knee.most != before:
-            self.crew.tell(
-                "knee",
-                f"Batch {batch_size}: an update takes {seconds * 1e3:.1f} ms on {ranks} ranks, "
-                f"{self.knee.seconds(self.knee.most) * 1e3:.1f} ms on {self.knee.most}; training "
-                f"goes on with {self.knee.most}.",
-            )
-        self.crew.recruit(self._wanted())
+    def _learn_speed(self, ranks: int, rows: int, seconds: float) -> None:
+        """Compare with fewer ranks where their number is found by trying; say what came out."""
+        found = self.demand.learn_speed(ranks, rows, seconds)
+        if found is not None:
+            self.crew.tell("knee", found)
+        if self.demand.tries:
+            self.crew.recruit(self._wanted())
 
     def hear(self, event: tuple[float, dict[str, Any]]) -> None:
         """Keep the newest progress event; called from Dask's own thread."""
@@ -425,20 +428,43 @@ class Drive:
     def _fetch(self) -> bool:
         """Take up the newest state there is; False if nobody who has it is left."""
         while (best := self._best()) is not None:
-            name = f"state/{uuid.uuid4().hex}"
-            self.crew.command(best, "state", name=name)
-            asked = time.monotonic()
-            while name not in self.blobs and best.place in self.crew.hosts:
-                self.crew.attend()
-                if time.monotonic() - asked > self.net.rank_timeout + 60.0:
-                    best.status = "silent"
-                    break
-            if self.blobs.pop(name, None):
-                self.own.take_up(self.board.take(name))
+            asked = [host for host in self.members if host.position == best.position]
+            contents = self._ask(asked if self.averages and best in asked else [best], best)
+            if contents.get(best.place) is not None:
+                ranks = [contents.get(host.place) for host in self.members]
+                self.own.take_up(contents[best.place], ranks)
                 return True
-            if best.status == "silent" or best.place not in self.crew.hosts:
-                continue
         return False
+
+    def _ask(self, hosts: list[Host], best: Host) -> dict[str, bytes]:
+        """Ask for the state of the best, and of the others for what only they have."""
+        names = {host.place: f"state/{uuid.uuid4().hex}" for host in hosts}
+        for host in hosts:
+            self.crew.command(host, "state", name=names[host.place], whole=host is best)
+        asked = time.monotonic()
+        while True:
+            waiting = [h for h in hosts if h.place in self.crew.hosts and h.status != "silent"]
+            waiting = [host for host in waiting if names[host.place] not in self.blobs]
+            if not waiting:
+                break
+            self.crew.attend()
+            if time.monotonic() - asked > self.net.rank_timeout + 60.0:
+                for host in waiting:
+                    host.status = "silent"
+        there = {place: name for place, name in names.items() if self.blobs.pop(name, None)}
+        return {place: self.board.take(name) for place, name in there.items()}
+
+    def _checkpoint(self, note: dict[str, Any]) -> None:
+        """Write a checkpoint when all who have a part in it have handed theirs over."""
+        first = self.members[0].place
+        places = [host.place for host in self.members] if self.averages else [first]
+        names = self.checkpoints.complete(note, self.segment, places)
+        contents = [self.board.take(name) for name in names]
+        if contents:
+            self.own.take_up(contents[0], contents)
+            self.net._write_checkpoint()
+        for name in self.checkpoints.stale():
+            self.board.take(name)
 
     def raise_from(self, hosts: list[Host]) -> None:
         """Raise what the user's code raised on a rank, with the traceback it had there."""

@@ -8,25 +8,21 @@ numbers that parameter's gradient. No update needs a second message.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from accelerando.exceptions import ClusterError
 from accelerando.sync import ring_bytes
+from accelerando.train.cluster.contact import Contact
 from accelerando.train.cluster.hook import Memory, make_hook
 from accelerando.train.cluster.norm import Statistics, synchronized
 from accelerando.train.cluster.squares import LocalSquares
 from accelerando.train.exchange import pieces_of
-from accelerando.train.feed import Part
 from accelerando.train.gradient import grad_norm
 from accelerando.train.parts import Parts
 from accelerando.train.world import Traffic
@@ -53,7 +49,7 @@ class Carrier(nn.Module):
         return self.module(*args, **kwargs)
 
 
-class Group:
+class Group(Contact):
     """One rank's end of a process group.
 
     Parameters
@@ -72,15 +68,9 @@ class Group:
     def __init__(
         self, net: Any, processes: Any, *, unused: bool, memory: Memory | None = None
     ) -> None:
+        super().__init__(processes, torch.device(net.device or "cpu"))
         self._net = net
-        self.part = Part(processes.rank(), processes.size())
-        self.processes = processes
-        self.pause = False  # what this rank says
-        self.paused = False  # what all ranks have agreed on
-        self.traffic = Traffic()
-        self.parts: Parts | None = None
-        self.fingerprint = 0.0
-        self._clock = self._clocks = (-1.0, -1.0)  # own seconds and waiting; those of all ranks
+        self.alone = self.part.size == 1
         control = net.control_
         self._talks = control.active
         self.carrier = Carrier(net.module_, net.criterion_, _ALL if self._talks else _FEW)
@@ -151,29 +141,12 @@ class Group:
     # -- one update -----------------------------------------------------------------------------
 
     def begin_update(self, seed: int, update: int, held: int) -> None:
-        """Make dropout depend on the seed, the update and the rank, not on what happened before."""
-        mixed = (seed * 1_000_003 + update) * 1_009 + self.part.rank
-        torch.default_generator.manual_seed(mixed % 2**63)
-        if self.carrier.tail.is_cuda:
-            torch.cuda.manual_seed(mixed % 2**63)
+        """Prepare an update in which this rank holds so many rows."""
+        self.seed(seed, update)
         self._statistics.counts = held > 0
         self._held = held
         if self.hook is not None:
             self.hook.begin(self._net.run_.signals(), seed)
-
-    def begin_segment(self) -> None:
-        """Forget what belongs to the time before a pause."""
-        self.pause = self.paused = False
-        self._clock = self._clocks = (-1.0, -1.0)
-
-    def timed(self, seconds: float) -> tuple[float, float]:
-        self._clock = (seconds, self.traffic.seconds)
-        size, (all_seconds, all_waited) = self.part.size, self._clocks
-        if size == 1:
-            return seconds, 0.0
-        if all_seconds < 0.0:
-            return math.nan, math.nan
-        return all_seconds / size, all_waited / size
 
     def forward(self, net: Any, X: Any, fit_params: Any, *, plain: bool) -> Any:
         module = self.wrapped or self.carrier
@@ -237,15 +210,9 @@ class Group:
             return
         for parameter, ranks in zip(learnable, present.tolist(), strict=True):
             if ranks:
-                self._add_up(parameter)
+                self.add_gradients(parameter)
                 assert parameter.grad is not None
                 parameter.grad /= self.part.size
-
-    def _add_up(self, parameter: torch.Tensor) -> None:
-        found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        dense = (found.to_dense() if found.is_sparse else found).contiguous()
-        self.processes.allreduce([dense]).wait()
-        parameter.grad = dense
 
     def agree(self, losses: list[torch.Tensor], parameters: Sequence[torch.Tensor]) -> torch.Tensor:
         agreed = self.carrier.tail.grad
@@ -266,77 +233,11 @@ class Group:
         """Take in what all ranks have said beside the loss."""
         _, _, _, number, square, seconds, waited, fingerprint = numbers
         self._clocks = (seconds, waited)
-        if abs(fingerprint - self.part.size * self.fingerprint) > 0.5:
-            raise ClusterError(
-                "Policies have decided differently on different ranks. They must depend on their "
-                "signals and their memory only: no clock, no random numbers, no files, no global "
-                "variables."
-            )
+        self.check_fingerprint(fingerprint)
         if self.squares is not None:
             square = self.squares.collect(square)
             mass = 1.0 if self._sums else share
             self.parts = Parts(round(number), square / mass if mass > 0.0 else 0.0)
-
-    # -- sums -----------------------------------------------------------------------------------
-
-    def total(self, *numbers: float) -> list[float]:
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.carrier.tail.device)
-        self.processes.allreduce([tensor]).wait()
-        return [float(number) for number in tensor]
-
-    def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
-        for parameter in parameters:
-            self._add_up(parameter)
-
-    def broadcast(self, content: bytes | None, source: int) -> bytes:
-        """Send a byte string from one rank to all."""
-        device = self.carrier.tail.device
-        length = torch.tensor([len(content) if content is not None else 0], device=device)
-        options = dist.BroadcastOptions()
-        options.rootRank = source
-        self.processes.broadcast([length], options).wait()
-        data = torch.empty(int(length), dtype=torch.uint8, device=device)
-        if content is not None:
-            data = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device)
-        self.processes.broadcast([data], options).wait()
-        return bytes(data.cpu().numpy())
-
-
-def form(
-    store: Any, rank: int, size: int, *, seconds: float, address: str, device: torch.device
-) -> Any:
-    """Form a process group that PyTorch's global registry knows nothing of.
-
-    Many of them may live in one process, and one that failed is dropped like any other object.
-    """
-    timeout = timedelta(seconds=seconds)
-    processes = dist.ProcessGroup(store, rank, size)
-    backend: Any
-    if device.type == "cuda":
-        kind = dist.ProcessGroup.BackendType.NCCL
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = timeout
-        backend = dist.ProcessGroupNCCL(store, rank, size, options)
-        backend._set_sequence_number_for_group()
-        backend.eager_connect_single_device(device)
-    else:
-        kind = dist.ProcessGroup.BackendType.GLOO
-        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._timeout = timeout
-        # Listen where the Dask worker listens, not on every interface of the machine.
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
-        backend = dist.ProcessGroupGloo(store, rank, size, options)
-        backend._set_sequence_number_for_group()
-    processes._set_default_backend(kind)
-    processes._register_backend(device, kind, backend)
-    return processes
-
-
-def is_loss_of_contact(error: BaseException) -> bool:
-    """Tell an error of the network between ranks from one of the user's own code."""
-    text = str(error)
-    known = ("gloo", "NCCL", "ncclSystemError", "Connection closed by peer", "Broken pipe")
-    return isinstance(error, RuntimeError) and any(word in text for word in known)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from accelerando.train import state
+from accelerando.train.run import Run
 
 
 def pack(content: dict[str, Any]) -> bytes:
@@ -32,8 +33,19 @@ def pack_state(net: Any, *, records: bool = True) -> bytes:
             **state.learned(net),
             "json": json.dumps({**state.position(net), "frozen": frozen}),
             "updates": net.records_.updates.tensor()[: None if records else 0],
+            "ranks": state.ranks_of(net),
         }
     )
+
+
+def pack_ranks(net: Any) -> bytes:
+    """Return what only this rank has: its own parameters, what its optimizers remember."""
+    return pack({"ranks": state.ranks_of(net)})
+
+
+def run_of(content: bytes) -> Run:
+    """Return where the run of a packed state stands."""
+    return Run(**json.loads(unpack(content)["json"])["run"])
 
 
 def take_up(net: Any, content: bytes) -> torch.Tensor:
@@ -44,5 +56,6 @@ def take_up(net: Any, content: bytes) -> torch.Tensor:
     for name, parameter in net.module_.named_parameters():
         parameter.requires_grad_(name not in frozen)
     state.take_up(net, found, plain)
+    net.fleet_, net.saved_ranks_ = None, found["ranks"] or None
     records: torch.Tensor = found["updates"]
     return records

@@ -17,13 +17,18 @@ from distributed.comm import get_address_host
 from skorch.history import History
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
+from accelerando._processors import processors
 from accelerando.batch_size import BatchSizePolicy
+from accelerando.sync import Averaging, Strategy
+from accelerando.train.averaging import Together, settle, start
 from accelerando.train.checks import divisible
+from accelerando.train.cluster.apart import Apart
 from accelerando.train.cluster.board import Address, Board
 from accelerando.train.cluster.chunks import ShardFeed, withdraw
-from accelerando.train.cluster.group import Group, form, is_loss_of_contact
+from accelerando.train.cluster.contact import form, is_loss_of_contact
+from accelerando.train.cluster.group import Group
 from accelerando.train.cluster.hook import Memory
-from accelerando.train.cluster.packet import pack, pack_state, take_up
+from accelerando.train.cluster.packet import pack, pack_ranks, pack_state, run_of, take_up
 from accelerando.train.cluster.reins import Cancelled, Paused, Reins
 from accelerando.train.data import MemoryFeed
 from accelerando.train.feed import Feed
@@ -31,6 +36,7 @@ from accelerando.train.layout import settle_layout
 from accelerando.train.loop import Training, train_epoch
 from accelerando.train.loss import every_row_counts
 from accelerando.train.memory import steady_memory
+from accelerando.train.records import Records
 from accelerando.train.tree import only_tensors
 
 _FORMING_SECONDS = 60.0
@@ -47,6 +53,8 @@ class Order:
         A clone without callbacks and client.
     policy : BatchSizePolicy
         Decides batch sizes, on every rank alike.
+    strategy : Strategy
+        What ranks exchange, and when.
     feed : object with ``build(data)``
         How to read the training set from the data placed on the worker.
     valid : object with ``build(data)``, or None
@@ -69,6 +77,7 @@ class Order:
 
     net: Any
     policy: BatchSizePolicy
+    strategy: Strategy
     feed: Any
     valid: Any
     weights: torch.Tensor | None
@@ -145,7 +154,7 @@ class Rank:
     place: str
     host: str
     worker: Any = None
-    group: Group | None = None
+    group: Group | Apart | None = None
     generation: int = -1
     error: BaseException | None = None
     feed: Feed | None = None
@@ -153,6 +162,7 @@ class Rank:
     pace: list[float] = field(default_factory=list)  # seconds of a group's first updates
     pace_of: int = -1
     memory: Memory = field(default_factory=dict)  # what error feedback has not sent yet
+    together: Together | None = None  # what averages parameters in the present segment
 
     # -- preparation ----------------------------------------------------------------------------
 
@@ -163,7 +173,9 @@ class Rank:
         self.net.callbacks_ = order.callbacks
         self.device = torch.device(self.net.device or "cpu")
         self.net.micro_.whole = order.whole
-        self.net.policy_ = order.policy
+        self.net.policy_, self.net.strategy_ = order.policy, order.strategy
+        self.net.run_.sync = start(order.strategy)
+        self.net.records_ = Records(self.net._columns())
         self.feed = order.feed.build(self.data)
         self.valid = None if order.valid is None else order.valid.build(self.data)
         settle_layout(self.net, self.feed, order.fit_params)
@@ -171,7 +183,17 @@ class Rank:
         self.every_row_counts = every_row_counts(self.net.criterion_, targets)
         store = PrefixStore(f"warm/{self.place}", self.board.connect())
         alone = form(store, 0, 1, seconds=60.0, address=self.host, device=self.device)
-        Group(self.net, alone, unused=False).close()
+        self._contact(alone, unused=False).close()
+
+    @property
+    def averages(self) -> bool:
+        """Whether ranks have parameters of their own."""
+        return isinstance(self.order.strategy, Averaging)
+
+    def _contact(self, processes: Any, *, unused: bool) -> Group | Apart:
+        if self.averages:
+            return Apart(self.net, processes)
+        return Group(self.net, processes, unused=unused, memory=self.memory)
 
     # -- commands -------------------------------------------------------------------------------
 
@@ -192,7 +214,7 @@ class Rank:
                 # The task ends with it when the driver has taken from this rank what it needs.
                 self.leave()
                 self.error = self.error or error
-                self.say("raised", update=self.net.run_.update)
+                self.say("raised", **self._position())
 
     def _next(self, number: int) -> dict[str, Any]:
         began = time.monotonic()
@@ -212,13 +234,19 @@ class Rank:
         except RuntimeError as error:
             raise _BoardGone from error
 
-    def do_state(self, name: str) -> None:
-        """Hand the state over."""
+    def _position(self) -> dict[str, int]:
+        """Return where this rank stands: the update, how often ranks have met, and since when."""
+        run = self.net.run_
+        met, since = run.sync.get("count", 0), run.sync.get("since", 0)
+        return {"update": run.update, "met": met, "since": since}
+
+    def do_state(self, name: str, *, whole: bool) -> None:
+        """Hand the state over, or only what no other rank has."""
         try:
-            self.board.put(name, pack_state(self.net))
+            self.board.put(name, pack_state(self.net) if whole else pack_ranks(self.net))
         except RuntimeError as error:
             raise _BoardGone from error
-        self.say("state", name=name, update=self.net.run_.update)
+        self.say("state", name=name, **self._position())
 
     def do_validate(self, numbers: list[int], name: str) -> None:
         """Evaluate some of the validation batches."""
@@ -244,6 +272,7 @@ class Rank:
         known: int,
         unused: bool | None,
         seconds: float,
+        threads: int | None,
         chunks: list[int],
         deposit: str | None,
     ) -> None:
@@ -251,6 +280,8 @@ class Rank:
         began = time.perf_counter()
         reins = None
         try:
+            if threads is not None:
+                torch.set_num_threads(min(threads, processors()))
             self._hold(chunks, deposit, generation)
             if generation != self.generation:
                 self._join(generation, members, unused)
@@ -270,13 +301,12 @@ class Rank:
             error.__traceback__ = None  # its frames hold the group that has to go
             how = "lost"
             self.leave()
-        run = self.net.run_
         self.say(
             "outcome",
             generation=generation,
             how=how,
-            update=run.update,
             unused=reins.unused if reins else unused,
+            **self._position(),
         )
 
     # -- parts of a segment -----------------------------------------------------------------------
@@ -312,7 +342,7 @@ class Rank:
                 raise Cancelled
         if isinstance(formed[0], Exception):
             raise Cancelled from formed[0]
-        self.group = Group(self.net, formed[0], unused=unused is not False, memory=self.memory)
+        self.group = self._contact(formed[0], unused=unused is not False)
         self.generation = generation
 
     def _hold(self, chunks: list[int], deposit: str | None, generation: int) -> None:
@@ -343,7 +373,22 @@ class Rank:
         if self.group.part.rank == source:
             content = pack_state(self.net) if blob is None else self.board.take(blob)
         content = self.group.broadcast(content, source)
-        self.net.records_.updates.load(take_up(self.net, content))
+        if isinstance(self.group, Apart) and blob is None:
+            self._stand(content)
+        else:
+            self.net.records_.updates.load(take_up(self.net, content))
+
+    def _stand(self, content: bytes) -> None:
+        """Go on with ranks of which some have steps of their own that shall not be lost."""
+        assert isinstance(self.group, Apart)
+        run, theirs = self.net.run_, run_of(content)
+        met = (run.update, run.sync["count"]) == (theirs.update, theirs.sync["count"])
+        standing = met and self.net.fleet_ is not None
+        if standing:
+            self.net.run_ = theirs  # what is known of single ranks only is forgotten
+        else:
+            self.net.records_.updates.load(take_up(self.net, content))
+        settle(self.net, self.group, standing=standing)
 
     def _forget_records(self, known: int) -> None:
         records = self.net.records_.updates
@@ -362,6 +407,7 @@ class Rank:
         net.history_ = History()
         net.history_.new_epoch()
         self.group.begin_segment()
+        self.together = self._together()
         training = Training(
             net=net,
             feed=self.feed,
@@ -373,6 +419,8 @@ class Rank:
             progress=reins,  # type: ignore[arg-type]
             interrupt=reins,  # type: ignore[arg-type]
             world=self.group,
+            averaging=self.together,
+            batches=self.group.part.size if self.averages else 1,
             control=net.control_,
             divisible=divisible(net),
             weights=order.weights,
@@ -384,6 +432,14 @@ class Rank:
         except Paused:
             return "paused"
         return "epoch"
+
+    def _together(self) -> Together | None:
+        net, order = self.net, self.order
+        if not isinstance(self.group, Apart) or not isinstance(order.strategy, Averaging):
+            return None
+        talks = not order.policy.scheduled or net.control_.active or order.strategy.needs_loss
+        watch = net.control_.watches_spread
+        return Together(net, order.strategy, 1, self.group, watch_every=watch, talks=talks)
 
     def leave(self) -> None:
         """Drop the group."""

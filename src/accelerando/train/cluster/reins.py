@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from accelerando.exceptions import UnsupportedError
-from accelerando.train.cluster.packet import pack_state
+from accelerando.train.cluster.apart import Apart
+from accelerando.train.cluster.packet import pack_ranks, pack_state
 from accelerando.train.run import Run
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Reins:
         self.unused = unused
         self.batch_size = 0
         self.workers: int | None = None
+        self.usual, self.period = 0.0, 0  # for which the patience with others is set
         if rank.pace_of != rank.generation:
             rank.pace_of, rank.pace = rank.generation, []
         self._last = time.perf_counter()
@@ -70,27 +72,38 @@ class Reins:
             self.rank.pace.append(now - self._last)
             if len(self.rank.pace) == _USUAL:
                 self._learn_speed()
+        elif self.rank.together is not None and self.rank.together.period > self.period:
+            self._bear(self.usual or statistics.mean(self.rank.pace))
         self._last = now
+        self._checkpoint(run)
         if not self.watching:
             return
         self._bytes += group.traffic.bytes
         self._waited += group.traffic.seconds
-        every = self.rank.order.checkpoint_every
-        if every is not None and run.update % every == 0:
-            name = f"checkpoint/{run.update}"
-            self.rank.board.put(name, pack_state(self.rank.net))
-            self.rank.say("checkpoint", name=name, update=run.update)
         if now >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
             group.pause = group.pause or self.rank._flag(f"pause/{self.segment}")
+            if group.pause and isinstance(group, Apart):
+                group.switch = self.rank._flag(f"switch/{self.segment}")
             if now >= self._next_progress:
                 self._report(run, loss, lr, now)
 
     def check(self) -> None:
         """Raise if all ranks have agreed to pause."""
         group = self.rank.group
+        if group is not None and group.failure is not None:
+            raise group.failure
         if group is not None and group.paused:
             raise Paused
+
+    def _checkpoint(self, run: Run) -> None:
+        """Hand the state over now and then; where ranks have their own parameters, all do."""
+        rank, every = self.rank, self.rank.order.checkpoint_every
+        if every is None or run.update % every or not (self.watching or rank.averages):
+            return
+        name = f"checkpoint/{run.update}/{rank.place}"
+        rank.board.put(name, pack_state(rank.net) if self.watching else pack_ranks(rank.net))
+        rank.say("checkpoint", name=name, segment=self.segment, update=run.update)
 
     def _settle_unused(self) -> None:
         """After the first update: gradients meet in DDP if every parameter has got one."""
@@ -111,10 +124,20 @@ class Reins:
         """Give up on a silent rank after a while that fits the speed of this model."""
         group = self.rank.group
         assert group is not None
-        usual = statistics.median(self.rank.pace)
-        group.processes.set_timeout(timedelta(seconds=self.rank.order.seconds + _USUAL * usual))
+        # Where ranks meet now and then only, meetings are part of what an update takes.
+        pace = self.rank.pace
+        usual = statistics.mean(pace[2:]) if self.rank.averages else statistics.median(pace)
+        self._bear(usual)
         if self.watching:
             self.rank.say("speed", ranks=group.part.size, rows=self.batch_size, seconds=usual)
+
+    def _bear(self, usual: float) -> None:
+        """Wait for others as long as they may take until they speak again."""
+        group, together = self.rank.group, self.rank.together
+        assert group is not None
+        self.usual, self.period = usual, together.period if together is not None else 1
+        silent = _USUAL * usual * self.period
+        group.processes.set_timeout(timedelta(seconds=self.rank.order.seconds + silent))
 
     def _report(self, run: Run, loss: float, lr: float, now: float) -> None:
         seconds = max(now - self._next_progress + _PROGRESS_SECONDS, 1e-9)
@@ -127,6 +150,7 @@ class Reins:
             "cursor": run.cursor,
             "batch_size": run.batch_size,
             "ranks": group.part.size,
+            "period": self.period or 1,
             "loss": loss,
             "lr": lr,
             "examples_per_second": (run.examples - self._examples) / seconds,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from distributed.comm import get_address_host
 
 from accelerando.batch_size import BatchSizePolicy
 from accelerando.train.run import Run
@@ -64,6 +68,32 @@ def first_batch(policy: BatchSizePolicy, run: Run, max_batch_size: int | None) -
     return run.choose(policy, max_batch_size).batch_size
 
 
+def threads_for(
+    places: Mapping[str, str], workers: Mapping[str, Mapping[str, Any]]
+) -> dict[str, int]:
+    """Divide the threads that each machine's workers have among the ranks on it.
+
+    Parameters
+    ----------
+    places : mapping
+        The worker's address for each rank's place.
+    workers : mapping
+        What Dask knows of each worker of the cluster; if nothing, nobody is told anything.
+
+    Examples
+    --------
+    >>> workers = {"tcp://10.0.0.1:1": {"nthreads": 1}, "tcp://10.0.0.1:2": {"nthreads": 1}}
+    >>> threads_for({"rank-0": "tcp://10.0.0.1:1"}, workers)
+    {'rank-0': 2}
+    """
+    given: Counter[str] = Counter()
+    for address, facts in workers.items():
+        given[get_address_host(address)] += int(facts.get("nthreads", 1))
+    hosts = {place: get_address_host(address) for place, address in places.items()}
+    ranks = Counter(hosts.values())
+    return {p: max(1, given[host] // ranks[host]) for p, host in hosts.items() if given[host]}
+
+
 class Knee:
     """Find out how many ranks pay, by trying: for ``max_workers="auto"``.
 
@@ -75,14 +105,19 @@ class Knee:
     def __init__(self, worth: float = 0.05) -> None:
         self.worth = worth
         self.most: int | None = None
-        self._batch = 0
+        self.batch_size = 0
         self._seconds: dict[int, float] = {}
 
     def observe(self, ranks: int, batch_size: int, seconds: float) -> None:
         """Take in the usual time of an update."""
-        if batch_size >= 2 * self._batch or batch_size < self._batch:
-            self._batch, self._seconds, self.most = batch_size, {}, None
+        if batch_size >= 2 * self.batch_size or batch_size < self.batch_size:
+            self.batch_size, self._seconds, self.most = batch_size, {}, None
         self._seconds[ranks] = seconds
+
+    @property
+    def measured(self) -> list[int]:
+        """The numbers of ranks that were tried."""
+        return sorted(self._seconds)
 
     def seconds(self, ranks: int) -> float:
         """Return what was measured."""

@@ -1,0 +1,150 @@
+"""One rank's contact with the others: a process group, sums over it, and the wish to pause."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from accelerando.exceptions import ClusterError
+from accelerando.train.feed import Part
+from accelerando.train.parts import Parts
+from accelerando.train.world import Traffic
+
+
+class Contact:
+    """What ranks have in common, whatever they exchange in an update.
+
+    Parameters
+    ----------
+    processes : torch.distributed.ProcessGroup
+        See :func:`form`.
+    device : torch.device
+        On which tensors are exchanged.
+    """
+
+    def __init__(self, processes: Any, device: torch.device) -> None:
+        self.part = Part(processes.rank(), processes.size())
+        self.processes = processes
+        self.device = device
+        self.pause = False  # what this rank says
+        self.paused = False  # what all ranks have agreed on
+        self.failure: RuntimeError | None = None  # what ends training after the update
+        self.traffic = Traffic()
+        self.parts: Parts | None = None
+        self.fingerprint = 0.0
+        self._clock = self._clocks = (-1.0, -1.0)  # own seconds and waiting; those of all ranks
+
+    def begin_segment(self) -> None:
+        """Forget what belongs to the time before a pause."""
+        self.pause = self.paused = False
+        self._clock = self._clocks = (-1.0, -1.0)
+
+    def seed(self, seed: int, update: int) -> None:
+        """Make dropout depend on the seed, the update and the rank, not on what happened before."""
+        mixed = (seed * 1_000_003 + update) * 1_009 + self.part.rank
+        torch.default_generator.manual_seed(mixed % 2**63)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(mixed % 2**63)
+
+    def timed(self, seconds: float) -> tuple[float, float]:
+        self._clock = (seconds, self.traffic.seconds)
+        size, (all_seconds, all_waited) = self.part.size, self._clocks
+        if size == 1:
+            return seconds, 0.0
+        if all_seconds < 0.0:
+            return math.nan, math.nan
+        return all_seconds / size, all_waited / size
+
+    def check_fingerprint(self, total: float) -> None:
+        """Raise if policies have decided differently on another rank."""
+        if abs(total - self.part.size * self.fingerprint) > 0.5:
+            raise ClusterError(
+                "Policies have decided differently on different ranks. They must depend on their "
+                "signals and their memory only: no clock, no random numbers, no files, no global "
+                "variables."
+            )
+
+    # -- sums -----------------------------------------------------------------------------------
+
+    def total(self, *numbers: float) -> list[float]:
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        self.processes.allreduce([tensor]).wait()
+        return tensor.tolist()
+
+    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Add tensors up over the ranks, in place: one message for each number type."""
+        if self.part.size == 1:
+            return
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            some = [tensor for tensor in tensors if tensor.dtype == dtype]
+            flat = torch.cat([tensor.reshape(-1) for tensor in some])
+            self.processes.allreduce([flat]).wait()
+            at = 0
+            for tensor in some:
+                tensor.copy_(flat[at : at + tensor.numel()].view(tensor.shape))
+                at += tensor.numel()
+
+    def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
+        for parameter in parameters:
+            self.add_gradients(parameter)
+
+    def add_gradients(self, parameter: torch.Tensor) -> None:
+        """Let a parameter's gradient be the sum over the ranks; none counts as zero."""
+        found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        dense = (found.to_dense() if found.is_sparse else found).contiguous()
+        self.processes.allreduce([dense]).wait()
+        parameter.grad = dense
+
+    def broadcast(self, content: bytes | None, source: int) -> bytes:
+        """Send a byte string from one rank to all."""
+        length = torch.tensor([len(content) if content is not None else 0], device=self.device)
+        options = dist.BroadcastOptions()
+        options.rootRank = source
+        self.processes.broadcast([length], options).wait()
+        data = torch.empty(int(length), dtype=torch.uint8, device=self.device)
+        if content is not None:
+            data = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self.device)
+        self.processes.broadcast([data], options).wait()
+        return bytes(data.cpu().numpy())
+
+
+def form(
+    store: Any, rank: int, size: int, *, seconds: float, address: str, device: torch.device
+) -> Any:
+    """Form a process group that PyTorch's global registry knows nothing of.
+
+    Many of them may live in one process, and one that failed is dropped like any other object.
+    """
+    timeout = timedelta(seconds=seconds)
+    processes = dist.ProcessGroup(store, rank, size)
+    backend: Any
+    if device.type == "cuda":
+        kind = dist.ProcessGroup.BackendType.NCCL
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        backend = dist.ProcessGroupNCCL(store, rank, size, options)
+        backend._set_sequence_number_for_group()
+        backend.eager_connect_single_device(device)
+    else:
+        kind = dist.ProcessGroup.BackendType.GLOO
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._timeout = timeout
+        # Listen where the Dask worker listens, not on every interface of the machine.
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+        backend = dist.ProcessGroupGloo(store, rank, size, options)
+        backend._set_sequence_number_for_group()
+    processes._set_default_backend(kind)
+    processes._register_backend(device, kind, backend)
+    return processes
+
+
+def is_loss_of_contact(error: BaseException) -> bool:
+    """Tell an error of the network between ranks from one of the user's own code."""
+    text = str(error)
+    known = ("gloo", "NCCL", "ncclSystemError", "Connection closed by peer", "Broken pipe")
+    return isinstance(error, RuntimeError) and any(word in text for word in known)
