@@ -298,7 +298,7 @@ class Together:
                 loss, square = self._confer(training, taken)
             else:
                 self._untold += (taken.loss, taken.square)
-            sent = self._meet(run, due=due or self.world.switching)
+            sent = self.meet(run, due=due or self.world.switching)
             signals = signals._replace(
                 loss=loss if self.strategy.needs_loss else None,
                 spread=self.spread if self.met else None,
@@ -357,7 +357,7 @@ class Together:
         amend(training.records.updates, sums[:-2])
         return sums[-2], sums[-1]
 
-    def _meet(self, run: Run, *, due: bool) -> int:
+    def meet(self, run: Run, *, due: bool = True) -> int:
         """Bring ranks together, or only measure how far they are apart; return the bytes sent.
 
         Nothing is changed before all has been heard: if a rank is lost meanwhile, nobody has met.

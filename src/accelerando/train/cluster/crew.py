@@ -35,7 +35,7 @@ class Host:
     met, since : int
         Where ranks have parameters of their own: how often they have met, and updates since.
     how : str or None
-        How its last segment ended: ``epoch``, ``paused`` or ``lost``.
+        How its last segment ended: ``epoch``, ``paused`` or ``lost``; ``met`` if ranks met after.
     """
 
     place: str

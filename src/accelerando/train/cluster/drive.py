@@ -152,7 +152,6 @@ class Drive:
             self._begin_segment(members)
             self._watch()
             self._pausing = False
-            self._tell_lost()
             raised = self.crew.with_status("raised")
             pending = training.interrupt.pending
             if not raised and not pending and not self._best_at("epoch"):
@@ -173,11 +172,10 @@ class Drive:
             row["replicas"] = len(self.members)
             row["replicas_throughput"] = self.demand.throughput()
 
-    def _tell_lost(self) -> None:
+    def _tell_lost(self, members: list[Host]) -> None:
         """Say how much of a lost rank's work is lost where ranks have parameters of their own."""
-        left = [host for host in self.members if host.place in self.crew.hosts]
-        since = max((host.since for host in left if host.how == "lost"), default=0)
-        gone = len(self.members) - len(left)
+        gone = len([host for host in self.members if host.place not in self.crew.hosts])
+        since = max((host.since for host in members), default=0)
         if self.averages and gone and since:
             self.crew.tell(
                 "unaveraged",
@@ -234,11 +232,28 @@ class Drive:
         # The most advanced come first: one of them gives its state to the others.
         ready.sort(key=lambda host: host.position, reverse=True)
         chosen = ready[:wanted]
+        if self.averages and any(host not in chosen for host in self.members):
+            self._meet()
         spare = ready[max(wanted, self.ahead) :]
         if spare:
             crew.release(spare)
             crew.scaling.shrink(max(wanted, self.ahead))
         return chosen
+
+    def _meet(self) -> None:
+        """Let ranks that have stepped apart meet, between two epochs, before some of them go."""
+        members, crew = self.members, self.crew
+        whole = all(host.place in crew.hosts and host.how == "epoch" for host in members)
+        if not whole or not any(host.since for host in members):
+            return  # they have met, or a lost one would keep the others waiting
+        for host in members:
+            host.how = None
+            crew.command(host, "meet")
+        asked = time.monotonic()
+        while any(host.how is None and host.place in crew.hosts for host in members):
+            crew.attend()
+            if time.monotonic() - asked > self.net.rank_timeout + 60.0:
+                return
 
     def _begin_segment(self, members: list[Host]) -> None:
         run = self.training.run
@@ -260,6 +275,7 @@ class Drive:
             self.generation += 1
             count = len(members)
             if self.members:
+                self._tell_lost(members)
                 crew_before = len(self.members)
                 self.crew.tell(
                     "segment",

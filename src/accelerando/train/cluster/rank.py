@@ -259,6 +259,19 @@ class Rank:
             self.board.put(name, pack(results))
         self.say("validated", name=name, fit=fit)
 
+    def do_meet(self) -> None:
+        """Meet before the period is over, since some of the ranks are to go."""
+        assert self.together is not None
+        how = "met"
+        try:
+            self.together.meet(self.net.run_)
+        except RuntimeError as error:
+            if not is_loss_of_contact(error):
+                raise
+            how = "lost"
+            self.leave()
+        self.say("outcome", generation=self.generation, how=how, **self._position())
+
     def do_segment(
         self,
         number: int,
