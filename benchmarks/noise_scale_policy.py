@@ -3,9 +3,9 @@
 Figure 5 of Mai et al., *Taming hyper-parameters in deep learning systems* (2019), on two real
 ranks: a small residual network, a fixed learning rate, and three ways to choose the batch - small,
 large, and adaptive from an even smaller one by the noise scale. Each trains for the same number of
-epochs; the shared target is the highest accuracy that the small batch reaches in all its seeds, and
-epochs, updates and seconds to it are compared. The paper (ResNet-32, CIFAR-10, four GPUs) reports
-32 % less time than the static small batch.
+epochs. Epochs, updates and seconds are compared to two accuracies: the highest that all three reach
+in all their seeds, as in the paper, and the highest that the small batch does. The paper
+(ResNet-32, CIFAR-10, four GPUs) reports 32 % less time than the static small batch.
 
 The data are Fashion-MNIST, or CIFAR-10 from a file with x_train, y_train, x_test, y_test
 (--cifar FILE). --quick has too few examples and epochs to say who is faster; it shows that it runs.
@@ -41,6 +41,9 @@ from accelerando.monitor import GradientNoiseScale
 from accelerando.policies import NoiseScale
 
 SMALL, LARGE, FIRST = 256, 4096, 128
+# A batch as large as the noise scale needs twice the rows, McCandlish et al. say; a quarter of it
+# needs a quarter more.
+SHARE = 0.25
 PAPER = {"small": (256, None), "large": (4096, None), "adaptive": (128, 4096)}
 
 
@@ -68,7 +71,12 @@ class ResNet(nn.Module):
 def sizes(quick: bool) -> dict[str, dict[str, Any]]:
     """Return the three ways; a quick run has fewer rows and smaller batches."""
     part = 8 if quick else 1
-    grow = NoiseScale(initial=FIRST // part, largest=LARGE // part, dwell=10 if quick else 20)
+    grow = NoiseScale(
+        initial=FIRST // part,
+        share=SHARE,
+        largest=LARGE // part,
+        dwell=10 if quick else 100,
+    )
     return {
         "static small": {"batch_size": SMALL // part},
         "static large": {"batch_size": LARGE // part},
@@ -115,6 +123,22 @@ def reached(run: dict, target: float) -> dict[str, float | None]:
     return {"epochs": k + 1, "updates": run["updates"][k], "seconds": run["seconds"][k]}
 
 
+def show(target: float, told: dict[str, list[dict]], runs: dict[str, list[dict]]) -> None:
+    """Print what it took to reach an accuracy."""
+    rows = []
+    for name, found in told.items():
+        there = [one for one in found if one["epochs"] is not None]
+        best = max(max(run["accuracy"]) for run in runs[name])
+        middle = [median(one[k] for one in there) if there else None for k in there and there[0]]
+        shown = [None if v is None else f"{v:.5g}" for v in middle] or [None] * 3
+        rows.append([name, f"{len(there)}/{len(found)}", *shown, f"{best:.4f}"])
+    print_table(
+        f"To {target:.2%} test accuracy on two ranks (medians)",
+        ["batch", "reached", "epochs", "updates", "seconds", "best accuracy"],
+        rows,
+    )
+
+
 def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--cifar", type=Path, metavar="FILE", help="CIFAR-10 as an npz file")
@@ -141,20 +165,14 @@ def main() -> None:
                     cache[key] = train(settings, images, epochs, args.lr, seed, client)
                 runs[name].append(cache[key])
                 console.print(f"{name}, seed {seed}: {cache[key]['accuracy'][-1]:.4f}")
-    target = min(max(run["accuracy"]) for run in runs["static small"])
-    told = {name: [reached(run, target) for run in found] for name, found in runs.items()}
-    rows = []
-    for name, found in told.items():
-        there = [one for one in found if one["epochs"] is not None]
-        best = max(max(run["accuracy"]) for run in runs[name])
-        middle = [median(one[k] for one in there) if there else None for k in there and there[0]]
-        shown = [None if v is None else f"{v:.5g}" for v in middle] or [None] * 3
-        rows.append([name, f"{len(there)}/{len(found)}", *shown, f"{best:.4f}"])
-    print_table(
-        f"To {target:.2%} test accuracy on two ranks (medians)",
-        ["batch", "reached", "epochs", "updates", "seconds", "best accuracy"],
-        rows,
-    )
+    best = {name: min(max(run["accuracy"]) for run in found) for name, found in runs.items()}
+    shared, target = min(best.values()), best["static small"]
+    told = {
+        accuracy: {name: [reached(run, accuracy) for run in found] for name, found in runs.items()}
+        for accuracy in (shared, target)
+    }
+    for accuracy, found in told.items():
+        show(accuracy, found, runs)
     write(
         output_path(args, __file__),
         __file__,
@@ -167,7 +185,9 @@ def main() -> None:
             "paper": PAPER,
         },
         target=target,
-        reached=told,
+        reached=told[target],
+        shared_target=shared,
+        reached_shared=told[shared],
         runs=runs,
         other_load=load.taken(),
     )
