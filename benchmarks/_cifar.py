@@ -1,4 +1,4 @@
-"""CIFAR-10, and small networks in the style of ResNet for it."""
+"""CIFAR-10, and small networks in the style of ResNet for it and for Fashion-MNIST."""
 
 from __future__ import annotations
 
@@ -79,6 +79,27 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(self.body(x) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """A residual network of three blocks."""
+
+    def __init__(self, channels: int = 1, width: int = 12) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(channels, width, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            Block(width, width, 1),
+            Block(width, 2 * width, 2),
+            Block(2 * width, 4 * width, 2),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(4 * width, 10),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
 
 
 def resnet(width: int, *, stride: int = 1) -> nn.Sequential:

@@ -6,7 +6,6 @@ Runs in the hub of :mod:`_namespaces`, with the estimator that users have, on a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from _cluster_common import OtherLoad
 from _common import Cache, console, count_parameters
 from _namespace_cluster import cluster
 from _namespaces import Machine, machines
+from _training_common import steady_seconds, walk
 from accelerando import NeuralNetClassifier
 from accelerando.compress import QSGD, Atomo, Compressor, PowerSGD, TernGrad
 
@@ -57,48 +57,6 @@ QUICK = Size(FEW, 16, 512, 2, -3, (-4, -3), 0.12)
 def model(width: int) -> nn.Module:
     """Return the network; images come as bytes."""
     return nn.Sequential(Scale(), resnet(width, stride=2))
-
-
-# -- decisions ---------------------------------------------------------------------------------
-
-
-def walk(
-    loss_of: Callable[[int], float], start: int, least: int, most: int
-) -> tuple[int, dict[int, float]]:
-    """Go downhill in whole steps from `start`; return the best and all that was tried."""
-    found = {start: loss_of(start)}
-    for direction in (1, -1):
-        at = start
-        while least <= at + direction <= most:
-            found[at + direction] = loss_of(at + direction)
-            if not found[at + direction] < found[at]:
-                break
-            at += direction
-        if at != start:
-            break
-    return min(found, key=lambda exponent: found[exponent]), found
-
-
-def epochs_to(target: float, accuracies: list[float]) -> float | None:
-    """Return after how many epochs a target was reached, with straight lines between epochs."""
-    before = 0.1  # ten classes, and a network that knows nothing
-    for epoch, accuracy in enumerate(accuracies):
-        if accuracy >= target:
-            return epoch + max(0.0, (target - before) / (accuracy - before))
-        before = accuracy
-    return None
-
-
-def steady_seconds(seconds: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-    """Return the seconds of each update.
-
-    The first update of an epoch comes after the validation and the transport of the state to this
-    process; it gets the median of the others.
-    """
-    taken = np.diff(seconds, prepend=0.0)
-    first = np.diff(epochs, prepend=-1) != 0
-    taken[first] = np.median(taken[~first])
-    return taken
 
 
 # -- on the cluster ----------------------------------------------------------------------------

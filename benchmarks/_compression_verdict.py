@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from _common import console, print_table
-from _compression_training import epochs_to
+from _training_common import epochs_to, spent_in
 
 FAMILIES = ("SGD", "Atomo", "QSGD", "TernGrad", "PowerSGD")
 
@@ -18,13 +16,9 @@ def reached(row: dict[str, Any], target: float) -> dict[str, float | None]:
     epochs = epochs_to(target, row["accuracies"])
     if epochs is None:
         return {"epochs": None, "seconds": None, "bytes": None}
-    whole = np.arange(len(row["epoch_seconds"]) + 1)
     return {
         "epochs": epochs,
-        **{
-            name: float(np.interp(epochs, whole, np.cumsum([0.0, *row[f"epoch_{name}"]])))
-            for name in ("seconds", "bytes")
-        },
+        **{name: spent_in(epochs, row[f"epoch_{name}"]) for name in ("seconds", "bytes")},
     }
 
 

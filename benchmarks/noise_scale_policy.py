@@ -17,12 +17,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
 from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch import nn
 
-from _cifar import Block, as_images, read_cifar
+from _cifar import ResNet, as_images, read_cifar
 from _cluster_common import OtherLoad, local_cluster
 from _common import (
     Cache,
@@ -45,27 +44,6 @@ SMALL, LARGE, FIRST = 256, 4096, 128
 # needs a quarter more.
 SHARE = 0.25
 PAPER = {"small": (256, None), "large": (4096, None), "adaptive": (128, 4096)}
-
-
-class ResNet(nn.Module):
-    """A residual network of three blocks."""
-
-    def __init__(self, channels: int = 1, width: int = 12) -> None:
-        super().__init__()
-        self.net = nn.Sequential(
-            nn.Conv2d(channels, width, 3, 2, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            Block(width, width, 1),
-            Block(width, 2 * width, 2),
-            Block(2 * width, 4 * width, 2),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(4 * width, 10),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.net(x)
 
 
 def sizes(quick: bool) -> dict[str, dict[str, Any]]:

@@ -136,7 +136,7 @@ def test_what_training_with_codecs_says(evidence, benchmark_of, tmp_path, atomo,
 
 
 def test_step_sizes_are_searched_downhill(benchmark_of):
-    walk = benchmark_of("_compression_training").walk
+    walk = benchmark_of("_training_common").walk
     losses = {-4: 3.0, -3: 2.0, -2: 1.0, -1: 0.5, 0: 9.0}
     assert walk(losses.__getitem__, -3, -4, 0) == (-1, {k: losses[k] for k in (-3, -2, -1, 0)})
     assert walk(losses.__getitem__, 0, -4, 0) == (-1, {k: losses[k] for k in (0, -1, -2)})
