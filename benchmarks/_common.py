@@ -64,7 +64,7 @@ def output_path(args: argparse.Namespace, script: str) -> Path:
 
 def command(script: str) -> str:
     """Return the command line as another person would type it: no paths of this machine."""
-    private = {"--data": "DIR", "--output": None, "--cache": None}
+    private = {"--data": "DIR", "--cifar": "FILE", "--output": None, "--cache": None}
     words, skip = [], False
     for word in sys.argv[1:]:
         name = word.split("=")[0]
