@@ -86,19 +86,20 @@ def calibrated(
 ) -> tuple[float, list[list[float]]]:
     """Find the bandwidth with which communication takes a share of an update's time.
 
-    The first guess is that a rank sends all its bits with nothing else going on. DDP sends some
-    during the backward pass, so that more is allowed; the time that was measured corrects the
+    The first guess is that a rank sends all its bits with nothing else going on. In truth a part of
+    that is hidden behind the backward pass, and there is latency: what was measured corrects the
     guess, up to three times. Returns the nearest, and all [bandwidth, share] that were tried.
     """
-    bandwidth = bits / wanted(share, compute)
+    sending = wanted(share, compute)
     tried: list[list[float]] = []
     for _ in range(4):
-        taken = update_seconds(bandwidth)
-        tried.append([bandwidth, share_of(compute, taken)])
+        taken = update_seconds(bits / sending)
+        tried.append([bits / sending, share_of(compute, taken)])
         if abs(tried[-1][1] - share) <= NEAR:
             break
-        # Other work on the machine may make an update faster than without a limit.
-        bandwidth *= float(np.clip((taken - compute) / wanted(share, compute), 0.2, 5.0))
+        # Other work on the machine can make any single time wrong by much.
+        error = wanted(share, compute) - (taken - compute)
+        sending = float(np.clip(sending + error, 0.3 * sending, 3.0 * sending))
     return min(tried, key=lambda one: abs(one[1] - share))[0], tried
 
 

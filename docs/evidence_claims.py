@@ -398,12 +398,14 @@ CLAIMS = (
         AVERAGING,
         "It is faster than averaging gradients in every update",
         "1.14 to 1.27 times at 100 Gb/s, 1.46 to 1.95 times at 10 Gb/s; 16 P100 GPUs",
+        "averaging_speed.py",
     ),
     Claim(
         "adpsgd-qsgd",
         AVERAGING,
         "It converges faster than 8-bit QSGD with half of its communication",
         "smaller loss, higher accuracy; CIFAR-10 and ImageNet (Figures 4, 5, 7)",
+        "averaging_speed.py",
     ),
     Claim(
         "crossbow",
@@ -411,6 +413,7 @@ CLAIMS = (
         "Several small-batch replicas, averaged, train faster than one",
         "4 replicas: 1.4 times the throughput, 14 epochs in place of 30, 3.2 times faster to 80 %; "
         "ResNet-32, one Titan X (Figure 3)",
+        "replicas.py",
     ),
     Claim(
         "noise-scale",

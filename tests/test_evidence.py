@@ -4,6 +4,7 @@ import importlib
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -151,3 +152,122 @@ def test_what_the_cost_model_says(evidence, benchmark_of, tmp_path, worst, verdi
     measured, _ = evidence.told(tmp_path)["cost-model"]
     assert measured.text.endswith(f"at 100 Mb/s: median error 10 %, largest {100 * worst:.0f} %")
     assert measured.verdict == verdict
+
+
+def test_the_first_update_of_an_epoch_counts_as_the_others(benchmark_of):
+    steady = benchmark_of("_training_common").steady_seconds
+    ends, epochs = np.array([9.0, 10.0, 13.0, 20.0, 21.0, 24.0]), np.array([1, 1, 1, 2, 2, 2])
+    assert steady(ends, epochs, np.mean).tolist() == [2, 1, 3, 2, 1, 3]
+    assert steady(ends[:-1], epochs[:-1]).tolist() == [1, 1, 3, 1, 1]
+
+
+# -- averaging on limited networks ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.25, 0.56])
+def test_the_bandwidth_is_found_even_if_much_is_hidden_behind_computing(benchmark_of, share):
+    calibrated = benchmark_of("_averaging_speed").calibrated
+
+    def update_seconds(bandwidth):
+        return 0.02 + max(0.0, 2e6 / bandwidth - 0.004)
+
+    bandwidth, tried = calibrated(share, 0.02, 2e6, update_seconds)
+    assert 1 - 0.02 / update_seconds(bandwidth) == pytest.approx(share, abs=0.03)
+    assert tried[-1][0] == bandwidth
+
+
+def speed_rows(adaptive, compute=0.015, **others):
+    seconds = {"FULLSGD": 20.0, "CPSGD p = 8": 16.0, "DDP + PowerSGD(2)": 17.0}
+    rows = []
+    for share, faster in zip((0.25, 0.56), adaptive, strict=True):
+        for way, whole in {**seconds, "ADPSGD": 20.0 / faster, "QSGD 8 bits": 18.0}.items():
+            row = {"share": share, "way": way, "bandwidth": 1e8, "synchronisations": 100}
+            row |= {"seconds": whole, "whole_seconds": whole + 1, "loss": 0.5, "accuracy": 0.6}
+            update = compute / (1 - share) if way == "FULLSGD" else compute
+            row |= {"update_seconds": update, "wire_bytes": 1000}
+            rows.append({**row, **others.get(way, {})})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("adaptive", "compute", "verdict"),
+    [
+        ((1.28, 1.96), 0.015, "yes"),
+        ((1.28, 1.5), 0.015, "partly"),
+        ((1.28, 1.96), 0.010, "partly"),
+        ((0.9, 1.96), 0.015, "**no**"),
+    ],
+    ids=["both", "one", "on too slow a network", "slower"],
+)
+def test_what_averaging_on_slow_networks_says(
+    evidence, benchmark_of, tmp_path, adaptive, compute, verdict
+):
+    bench = benchmark_of("averaging_speed")
+    table = bench.summary(speed_rows(adaptive), compute)
+    faster = [row["times_faster"] for row in table if row["way"] == "ADPSGD"]
+    assert faster == pytest.approx(adaptive)
+    said = bench.evidence(table, {"ranks": 2, "epochs": 64})
+    (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": said}))
+    measured, _ = evidence.told(tmp_path)["adpsgd-time"]
+    assert measured.verdict == verdict
+    assert f"{adaptive[0]:.2f} times in the updates" in measured.text
+
+
+@pytest.mark.parametrize(
+    ("adaptive", "verdict"),
+    [
+        ({"loss": 0.4, "accuracy": 0.7, "wire_bytes": 500}, "yes"),
+        ({"loss": 0.6, "accuracy": 0.7, "wire_bytes": 500}, "partly"),
+        ({"loss": 0.6, "accuracy": 0.5, "wire_bytes": 900}, "**no**"),
+    ],
+    ids=["better in all", "in two", "in none"],
+)
+def test_what_averaging_says_about_qsgd(evidence, benchmark_of, tmp_path, adaptive, verdict):
+    bench = benchmark_of("averaging_speed")
+    table = bench.summary(speed_rows((1.3, 2.0), ADPSGD=adaptive), 0.015)
+    said = bench.evidence(table, {"ranks": 2, "epochs": 64})
+    (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": said}))
+    measured, _ = evidence.told(tmp_path)["adpsgd-qsgd"]
+    assert measured.verdict == verdict
+
+
+# -- replicas ------------------------------------------------------------------------------------
+
+
+def replicas_run(rate, *accuracies):
+    epochs = [1000 / rate] * len(accuracies)
+    about = {"step_size": 0.1, "momentum": {"own": 0.9, "central": 0.0}, "replicas": 2}
+    return {"accuracies": accuracies, "epoch_seconds": epochs, "rows_per_second": rate, **about}
+
+
+@pytest.mark.parametrize(
+    ("rate", "accuracies", "verdict"),
+    [
+        (150.0, (0.805, 0.81), "yes"),
+        (150.0, (0.7, 0.81), "partly"),
+        (150.0, (0.7, 0.7), "partly"),
+        (90.0, (0.7, 0.81), "**no**"),
+    ],
+    ids=["both", "throughput", "target not reached", "none"],
+)
+def test_what_replicas_say(evidence, benchmark_of, tmp_path, rate, accuracies, verdict):
+    bench = benchmark_of("_replicas_verdict")
+    runs = {
+        "one replica": [replicas_run(100.0, 0.6, 0.8, best) for best in (0.80, 0.81, 0.82)],
+        "auto": [replicas_run(rate, *accuracies)] * 3,
+    }
+    target = bench.target_of(runs["one replica"])
+    assert target == pytest.approx(0.805)
+    one, _ = rows = bench.summary(runs, target)
+    assert (one["reached"], one["epochs"], one["seconds"]) == (2, pytest.approx(2.5), 25.0)
+    said = bench.evidence(rows, target, {"data": "Fashion-MNIST", "processors": 2})
+    (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": said}))
+    measured, _ = evidence.told(tmp_path)["crossbow"]
+    assert measured.text.startswith("auto (2): ")
+    assert measured.verdict == verdict
+
+
+def test_what_half_of_the_seeds_did_not_reach_is_not_reached(benchmark_of):
+    middle = benchmark_of("_replicas_verdict").middle
+    assert middle([1.0, None, 3.0]) == 3.0
+    assert middle([1.0, None, None]) is None
