@@ -25,7 +25,7 @@ from accelerando import NeuralNetClassifier
 from accelerando.compress import QSGD, PowerSGD
 from accelerando.sync import AdaptiveAveraging, PeriodicAveraging
 
-ROWS = 64  # of each rank's batch
+ROWS = 128  # of each rank's batch, as in the paper
 LR, MOMENTUM = 0.05, 0.9
 SHARES = (0.25, 0.56)  # of full synchronisation's time: 100 and 10 Gb/s in the paper
 NEAR = 0.03  # how near a share has to be
@@ -49,8 +49,8 @@ class Size(NamedTuple):
     trial: int  # epochs of a run that finds a bandwidth
 
 
-LONG = Size(24, 24, 96, 4)  # an epoch has as many updates as with the paper's 16 ranks
-SHORT = Size(8, 8, 6, 2)
+LONG = Size(16, 24, 96, 4)  # an epoch has as many updates as with the paper's 16 ranks
+SHORT = Size(4, 8, 6, 2)
 
 
 def model(width: int) -> nn.Module:
