@@ -17,8 +17,9 @@ DDP + PowerSGD(2)  the same with torch's powerSGD_hook
 A small convolutional network on CIFAR-10; SGD with momentum 0.9 and a rate that falls to a tenth
 after half and after three quarters of the epochs, so that ADPSGD's period can grow. The share of
 communication is 1 - c / t, with an update's time c without a limit and t with it; the shares really
-met are in the table. Seconds are those of the updates: what happens between epochs (the state comes
-to this process) is much the same for all, and is in the seconds of the whole.
+met are in the table. Seconds are those of the updates. The whole time has also what happens between
+epochs, when states come to this process: those of all ranks where they average, of one where
+they do not. The target is judged by both.
 
 Rows of a rank, updates of an epoch and the steps of the rate are those of the paper's CIFAR-10; the
 rows are fewer, and are known by heart at the end. What ADPSGD gains depends on when its period
@@ -147,8 +148,9 @@ def _faster(table: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, 
         )
         # A network slower than the paper's would make the target easy.
         fair = row["share_measured"] <= share + NEAR
-        met.append(fair and row["times_faster"] >= target)
-        faster.append(row["times_faster"] > 1.0)
+        slower = min(row["times_faster"], row["times_faster_whole"])
+        met.append(fair and slower >= target)
+        faster.append(slower > 1.0)
     verdict = "yes" if all(met) else "partly" if all(faster) else "**no**"
     text = f"{'; '.join(told)}; {settings['ranks']} ranks, a small network"
     return {"measured": text, "verdict": verdict}
@@ -206,11 +208,11 @@ def show(table: list[dict[str, Any]], settings: dict[str, Any]) -> None:
             ],
         )  # fmt: skip
         ours = next(row for row in rows if row["way"] == "ADPSGD")
-        reached = "met" if ours["times_faster"] >= TARGETS[share] else "MISSED"
-        console.print(
-            f"ADPSGD: {ours['times_faster']:.2f} times as fast as FULLSGD, target "
-            f"{TARGETS[share]}: {reached}"
+        told = " and ".join(
+            f"{ours[name]:.2f} {where} ({'met' if ours[name] >= TARGETS[share] else 'MISSED'})"
+            for name, where in (("times_faster", "in the updates"), ("times_faster_whole", "whole"))
         )
+        console.print(f"ADPSGD against FULLSGD: {told}; the target is {TARGETS[share]}.")
 
 
 def _megabytes(count: float | None) -> str | None:

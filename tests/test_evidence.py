@@ -176,13 +176,19 @@ def test_the_bandwidth_is_found_even_if_much_is_hidden_behind_computing(benchmar
     assert tried[-1][0] == bandwidth
 
 
-def speed_rows(adaptive, compute=0.015, **others):
+def speed_rows(adaptive, compute=0.015, between=(), **others):
+    between = dict(between)
     seconds = {"FULLSGD": 20.0, "CPSGD p = 8": 16.0, "DDP + PowerSGD(2)": 17.0}
     rows = []
     for share, faster in zip((0.25, 0.56), adaptive, strict=True):
         for way, whole in {**seconds, "ADPSGD": 20.0 / faster, "QSGD 8 bits": 18.0}.items():
             row = {"share": share, "way": way, "bandwidth": 1e8, "synchronisations": 100}
-            row |= {"seconds": whole, "whole_seconds": whole + 1, "loss": 0.5, "accuracy": 0.6}
+            row |= {
+                "seconds": whole,
+                "whole_seconds": whole * between.get(way, 1),
+                "loss": 0.5,
+                "accuracy": 0.6,
+            }
             update = compute / (1 - share) if way == "FULLSGD" else compute
             row |= {"update_seconds": update, "wire_bytes": 1000, "counted_bytes": 1000}
             rows.append({**row, **others.get(way, {})})
@@ -190,20 +196,22 @@ def speed_rows(adaptive, compute=0.015, **others):
 
 
 @pytest.mark.parametrize(
-    ("adaptive", "compute", "verdict"),
+    ("adaptive", "compute", "between", "verdict"),
     [
-        ((1.28, 1.96), 0.015, "yes"),
-        ((1.28, 1.5), 0.015, "partly"),
-        ((1.28, 1.96), 0.010, "partly"),
-        ((0.9, 1.96), 0.015, "**no**"),
+        ((1.28, 1.96), 0.015, 1.0, "yes"),
+        ((1.28, 1.5), 0.015, 1.0, "partly"),
+        ((1.28, 1.96), 0.010, 1.0, "partly"),
+        ((1.28, 1.96), 0.015, 1.1, "partly"),
+        ((1.28, 1.96), 0.015, 1.3, "**no**"),
+        ((0.9, 1.96), 0.015, 1.0, "**no**"),
     ],
-    ids=["both", "one", "on too slow a network", "slower"],
+    ids=["both", "one", "on too slow a network", "late", "too late", "slower"],
 )
 def test_what_averaging_on_slow_networks_says(
-    evidence, benchmark_of, tmp_path, adaptive, compute, verdict
+    evidence, benchmark_of, tmp_path, adaptive, compute, between, verdict
 ):
     bench = benchmark_of("averaging_speed")
-    table = bench.summary(speed_rows(adaptive), compute)
+    table = bench.summary(speed_rows(adaptive, between={"ADPSGD": between}), compute)
     faster = [row["times_faster"] for row in table if row["way"] == "ADPSGD"]
     assert faster == pytest.approx(adaptive)
     said = bench.evidence(table, {"ranks": 2, "epochs": 64})
