@@ -18,8 +18,8 @@ A small convolutional network on CIFAR-10; SGD with momentum 0.9 and a rate that
 after half and after three quarters of the epochs, so that ADPSGD's period can grow. The share of
 communication is 1 - c / t, with an update's time c without a limit and t with it; the shares really
 met are in the table. Seconds are those of the updates. The whole time has also what happens between
-epochs, when states come to this process: those of all ranks where they average, of one where
-they do not. The target is judged by both.
+epochs, when a state comes to this process, and where ranks average one more average for it. The
+target is judged by both.
 
 Rows of a rank, updates of an epoch and the steps of the rate are those of the paper's CIFAR-10; the
 rows are fewer, and are known by heart at the end. What ADPSGD gains depends on when its period

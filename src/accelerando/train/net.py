@@ -398,6 +398,8 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         run = training.run
         run.seconds = training.clock()
         if isinstance(self.strategy_, Averaging):
+            if run.cursor == 0:  # between two epochs, all ranks can still be asked
+                state.gather(self)
             averaging.show(self)
         if isinstance(error, KeyboardInterrupt) and run.cursor == 0:
             # EarlyStopping raises KeyboardInterrupt between two epochs; Ctrl-C sets `pending`.

@@ -31,6 +31,7 @@ VERSION = 4
 def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:
     """Write everything that a later process needs to go on as if it had never stopped."""
     run: Run = net.run_
+    gather(net)
     if net.fleet_ is not None:
         show(net)  # what is loaded to predict is the average of now
     rng = get_rng() if training or not run.seeded else run.rng
@@ -122,6 +123,13 @@ def learned(net: Any) -> dict[str, Any]:
         "modules": dict(_states(net, net._modules + net._criteria)),
         "optimizers": _python_numbers(dict(_states(net, net._optimizers))),
     }
+
+
+def gather(net: Any) -> None:
+    """Take up from ranks of a cluster, while there are any, what only they have."""
+    drive = vars(net).get("drive_")
+    if drive is not None:
+        drive.gather()
 
 
 def ranks_of(net: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from accelerando.sync import (
     PeriodicAveraging,
     ring_bytes,
 )
+from accelerando.train.state import gather
 from tests.nets import MLP, Items, classifier, parameters_of
 
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
@@ -128,6 +129,8 @@ def test_every_rank_has_the_average_after_a_meeting(digits, client, tmp_path):
 
     class Look(Callback):
         def on_epoch_end(self, net, **kwargs):
+            assert net.run_.epoch == 2 or net.fleet_ is None  # not asked for before it is needed
+            gather(net)
             seen.append([torch.cat([t.flatten() for t in rank]) for rank in net.fleet_.ranks])
 
     net_of(PeriodicAveraging(1), client, callbacks=[Look()]).fit(*digits)

@@ -444,19 +444,34 @@ class Drive:
     def _fetch(self) -> bool:
         """Take up the newest state there is; False if nobody who has it is left."""
         while (best := self._best()) is not None:
-            asked = [host for host in self.members if host.position == best.position]
-            contents = self._ask(asked if self.averages and best in asked else [best], best)
-            if contents.get(best.place) is not None:
-                ranks = [contents.get(host.place) for host in self.members]
-                self.own.take_up(contents[best.place], ranks)
+            content = self._ask([best], shown=True, own=False).get(best.place)
+            if content is not None:
+                self.own.take_up(content)
+                run, pending = self.training.run, self.training.interrupt.pending
+                if run.epoch + 1 >= run.until or pending or best.how != "epoch":
+                    self.gather()
                 return True
         return False
 
-    def _ask(self, hosts: list[Host], best: Host) -> dict[str, bytes]:
-        """Ask for the state of the best, and of the others for what only they have."""
+    def gather(self) -> None:
+        """Take up what only single ranks have, where that is so, and not here yet.
+
+        It is needed to save a run, and to go on with it when these ranks are no more.
+        """
+        best = self._best()
+        if not self.averages or self.net.fleet_ is not None or best is None:
+            return
+        if best.update != self.training.run.update or self.crew.with_status("training"):
+            return
+        there = [host for host in self.members if host.position == best.position]
+        contents = self._ask(there, shown=False, own=True)
+        self.own.take_up_ranks([contents.get(host.place) for host in self.members])
+
+    def _ask(self, hosts: list[Host], *, shown: bool, own: bool) -> dict[str, bytes]:
+        """Ask for states: what all ranks have, what only one has, or both."""
         names = {host.place: f"state/{uuid.uuid4().hex}" for host in hosts}
         for host in hosts:
-            self.crew.command(host, "state", name=names[host.place], whole=host is best)
+            self.crew.command(host, "state", name=names[host.place], shown=shown, own=own)
         asked = time.monotonic()
         while True:
             waiting = [h for h in hosts if h.place in self.crew.hosts and h.status != "silent"]
@@ -477,7 +492,9 @@ class Drive:
         names = self.checkpoints.complete(note, self.segment, places)
         contents = [self.board.take(name) for name in names]
         if contents:
-            self.own.take_up(contents[0], contents)
+            self.own.take_up(contents[0])
+            if self.averages:
+                self.own.take_up_ranks(contents)
             self.net._write_checkpoint()
         for name in self.checkpoints.stale():
             self.board.take(name)

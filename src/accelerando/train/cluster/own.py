@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelerando.sync import Averaging
 from accelerando.train.averaging import show
 from accelerando.train.cluster.packet import pack_state, take_up, unpack
 from accelerando.train.fleet import Fleet
@@ -29,26 +28,21 @@ class Own:
     def pack(self) -> bytes:
         """Return the state for ranks that are to go on from it."""
         self._mark()
-        fleet = self.net.fleet_
-        if fleet is not None and not fleet.fits(self.net, fleet.here):
-            self.net.fleet_ = None  # somebody has changed the model: all start from that
-            self.training.run.sync["since"] = 0
+        net, fleet = self.net, self.net.fleet_
+        if fleet is not None and not fleet.fits(net, fleet.here):
+            net.fleet_ = None  # somebody has changed the model: all start from that
+        if net.fleet_ is None and net.saved_ranks_ is None and net.run_.sync:
+            net.run_.sync["since"] = 0
         return pack_state(self.net, records=False)
 
-    def take_up(self, content: bytes, ranks: Sequence[bytes | None] = ()) -> None:
-        """Make a rank's state this process's own.
-
-        Where ranks have parameters of their own, `ranks` are what only they have, in their order;
-        None for those that are gone.
-        """
+    def take_up(self, content: bytes) -> None:
+        """Make a rank's state this process's own."""
         net, run = self.net, self.training.run
         until, seeded = run.until, run.seeded
         records = take_up(net, content)
         vars(run).update(vars(net.run_), until=until, seeded=seeded, epoch_open=True, rng=run.rng)
         run.seconds = self.training.clock()
         net.run_ = run
-        if isinstance(net.strategy_, Averaging):
-            self._take_ranks([None if one is None else unpack(one)["ranks"] for one in ranks])
         for optimizer in self.training.optimizers:
             optimizer._opt_called = True  # schedulers warn if there was no step before theirs
         for row in records[records[:, 0] > self.newest_record()].tolist():
@@ -58,18 +52,24 @@ class Own:
             )
         self._mark()
 
-    def _take_ranks(self, ranks: list[dict[str, Any] | None]) -> None:
-        """Have all ranks in this process: to be saved, and to be averaged."""
+    def take_up_ranks(self, contents: Sequence[bytes | None]) -> None:
+        """Have all ranks in this process, to be saved and to be averaged.
+
+        They have parameters of their own, and `contents` are what only they have, in their order;
+        None for those that are gone. An average of some is taken if that is all there is.
+        """
         net = self.net
-        saved, net.saved_ranks_ = net.saved_ranks_, None
-        known = [rank for rank in ranks if rank]
-        if saved and known:
+        found = [None if content is None else unpack(content)["ranks"] for content in contents]
+        known = [rank for rank in found if rank]
+        net.fleet_ = net.saved_ranks_ = None
+        if known:
             own = {name: [rank[name][0] for rank in known] for name in ("ranks", "memories")}
             net.fleet_ = Fleet(net, len(known))
-            net.fleet_.take_up({**saved, **own})
+            net.fleet_.take_up({**known[0], **own})
             show(net)
-        if not saved or len(known) < len(ranks):  # an average of some is all there is
+        if len(known) < len(found):
             net.fleet_, net.run_.sync["since"] = None, 0
+        self._mark()
 
     def _mark(self) -> None:
         self._versions = [tensor._version for tensor in self._tensors()]

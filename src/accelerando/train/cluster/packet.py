@@ -25,15 +25,18 @@ def unpack(content: bytes) -> dict[str, Any]:
     return found
 
 
-def pack_state(net: Any, *, records: bool = True) -> bytes:
-    """Return everything a rank needs to go on where this one is, and what it has recorded."""
+def pack_state(net: Any, *, records: bool = True, own: bool = True) -> bytes:
+    """Return everything a rank needs to go on where this one is, and what it has recorded.
+
+    Without `own` it is not told what only this rank has, where ranks have parameters of their own.
+    """
     frozen = [name for name, p in net.module_.named_parameters() if not p.requires_grad]
     return pack(
         {
             **state.learned(net),
             "json": json.dumps({**state.position(net), "frozen": frozen}),
             "updates": net.records_.updates.tensor()[: None if records else 0],
-            "ranks": state.ranks_of(net),
+            "ranks": state.ranks_of(net) if own else {},
         }
     )
 

@@ -240,10 +240,11 @@ class Rank:
         met, since = run.sync.get("count", 0), run.sync.get("since", 0)
         return {"update": run.update, "met": met, "since": since}
 
-    def do_state(self, name: str, *, whole: bool) -> None:
-        """Hand the state over, or only what no other rank has."""
+    def do_state(self, name: str, *, shown: bool, own: bool) -> None:
+        """Hand the state over: what all ranks have, or what only this one has, or both."""
         try:
-            self.board.put(name, pack_state(self.net) if whole else pack_ranks(self.net))
+            content = pack_state(self.net, own=own) if shown else pack_ranks(self.net)
+            self.board.put(name, content)
         except RuntimeError as error:
             raise _BoardGone from error
         self.say("state", name=name, **self._position())
