@@ -8,20 +8,19 @@ numbers; here it is done to tensors. What has to survive is in ``run.sync`` (num
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Average, Averaging, Outer, Pull, Signals, Strategy, ring_bytes
+from accelerando.train.company import Company, Share, VirtualRank, shares, taking
 from accelerando.train.feed import Batch
 from accelerando.train.fleet import Fleet
 from accelerando.train.gradient import Step
 from accelerando.train.records import Table
 from accelerando.train.run import Run
 from accelerando.train.tree import concatenate, map_leaves, only_tensors
-from accelerando.train.world import Alone, Traffic, World
 
 if TYPE_CHECKING:
     from accelerando.train.loop import Training
@@ -30,46 +29,11 @@ COLUMNS = ("period", "spread", "synchronisations")
 SCALAR = 8  # bytes of S_k
 
 
-class Share(NamedTuple):
-    """One rank's rows of a batch, and where in the batch they stand."""
-
-    batch: Batch
-    places: torch.Tensor
-
-
 def start(strategy: Strategy) -> dict[str, Any]:
     """Return ``run.sync`` before the first update."""
     if not isinstance(strategy, Averaging):
         return {}
     return {"since": 0, "count": 0, "state": dict(strategy.start())}
-
-
-def shares(batch: Batch, ranks: int, cursor: int) -> Iterator[Share]:
-    """Divide a batch as ranks of a cluster would: each takes every `ranks`-th row of the epoch.
-
-    Parameters
-    ----------
-    batch : Batch
-        Of all ranks.
-    ranks : int
-        How many there are.
-    cursor : int
-        The number of its first row in the epoch.
-    """
-    if not only_tensors(batch.data):
-        raise UnsupportedError(
-            "virtual_ranks divides every batch into those of its ranks, and this one holds "
-            "something else than tensors with rows. Let the data set yield tensors or arrays."
-        )
-    for rank in range(ranks):
-        places = torch.arange((rank - cursor) % ranks, batch.size, ranks)
-        data = map_leaves(_taking(places), batch.data)
-        rows = None if batch.rows is None else batch.rows[places.numpy()]
-        yield Share(Batch(data, len(places), rows, len(places)), places)
-
-
-def _taking(places: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda leaf: leaf.index_select(0, places.to(leaf.device))
 
 
 def updates_left(run: Run, rows: int, fewest: int, *, drop_last: bool) -> float:
@@ -90,60 +54,6 @@ def updates_left(run: Run, rows: int, fewest: int, *, drop_last: bool) -> float:
 
     later = (run.until - run.epoch - 1) * updates(run.n_examples)
     return float(run.update + updates(run.n_examples - run.cursor) + later)
-
-
-class Company(World, Protocol):
-    """The world of ranks that step alone and meet now and then."""
-
-    rank: int  # the one whose step it is
-    scale: float
-    seeded: bool
-    switching: bool  # other ranks are to go on from the average of these
-
-    def confer(self, numbers: Sequence[float]) -> list[float]:
-        """Add numbers up over the processes, and agree on whatever else they have to agree on."""
-
-    def spent(self) -> Traffic:
-        """Return what conferring has cost, and the time waited for others, since it was asked."""
-
-    def lost(self, error: RuntimeError) -> bool:
-        """Tell whether an error means that a rank is gone; then training ends after this update."""
-
-
-class VirtualRank(Alone):
-    """The company of ranks that are all in this process.
-
-    Every row counts the same: a rank with one row more than the others, at the end of an epoch,
-    takes a step that is longer by as much. With a period of 1 the average is then the gradient
-    of the whole batch.
-    """
-
-    switching = False
-
-    def __init__(self) -> None:
-        self.rank = 0
-        self.scale = 1.0
-        self.traffic = Traffic()
-        self.seeded = False
-
-    def begin_update(self, seed: int, update: int, held: int) -> None:
-        """Make dropout depend on the seed, the update and the rank, as ranks of a cluster do."""
-        if self.seeded:
-            mixed = (seed * 1_000_003 + update) * 1_009 + self.rank
-            torch.manual_seed(mixed % 2**63)
-
-    def backward(self, loss: torch.Tensor, share: float, *, last: bool) -> None:
-        """Go back with the weight of this rank's rows."""
-        super().backward(loss if self.scale == 1.0 else loss * self.scale, share, last=last)
-
-    def confer(self, numbers: Sequence[float]) -> list[float]:
-        return list(numbers)
-
-    def spent(self) -> Traffic:
-        return Traffic()
-
-    def lost(self, error: RuntimeError) -> bool:
-        return False
 
 
 def rule_of(strategy: Averaging, ranks: int) -> Average | Pull | Outer:
@@ -479,12 +389,4 @@ def _in_order(steps: list[Step], places: list[torch.Tensor]) -> Any:
     if not predicted or not only_tensors(predicted):
         return predicted
     back = torch.argsort(torch.cat(places))
-    return map_leaves(_taking(back), concatenate(predicted))
-
-
-class AllReduceHere(Alone):
-    """Virtual ranks that average gradients: one process computes what they would agree on."""
-
-    def __init__(self, net: Any, ranks: int) -> None:
-        size = sum(p.nbytes for _, p in net.get_all_learnable_params() if p.requires_grad)
-        self.traffic = Traffic(ring_bytes(size, ranks))
+    return map_leaves(taking(back), concatenate(predicted))

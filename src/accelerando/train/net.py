@@ -22,6 +22,7 @@ from accelerando.compress import Compressor, as_compressor
 from accelerando.sync import Averaging, Strategy, as_strategy
 from accelerando.train import averaging, checks, state
 from accelerando.train.built import Built, is_factory
+from accelerando.train.company import AllReduceHere
 from accelerando.train.control import Control
 from accelerando.train.data import MemoryBatches, in_memory, make_feed
 from accelerando.train.exchange import AloneCompressed
@@ -293,7 +294,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         """Return the world of training in this process; ranks of a cluster make their own."""
         compressor = self.compressor()
         if self.virtual_ranks > 1:
-            return averaging.AllReduceHere(self, self.virtual_ranks)
+            return AllReduceHere(self, self.virtual_ranks)
         if compressor is None or self.client is not None:
             return Alone()
         checks.check_alone(compressor)

@@ -22,12 +22,13 @@ from accelerando.train.cluster.checkpoints import Checkpoints
 from accelerando.train.cluster.crew import Crew, Host
 from accelerando.train.cluster.demand import Demand
 from accelerando.train.cluster.holders import Holders
+from accelerando.train.cluster.order import Order
 from accelerando.train.cluster.own import Own
 from accelerando.train.cluster.place import place, plan_feed, plan_valid
 from accelerando.train.cluster.post import posted
-from accelerando.train.cluster.rank import Order
 from accelerando.train.cluster.roster import Bound, threads_for
 from accelerando.train.cluster.scaling import Scaling
+from accelerando.train.cluster.states import checkpoint, fetch, gather
 from accelerando.train.cluster.validate import validation_step
 from accelerando.train.loop import Training
 
@@ -156,7 +157,7 @@ class Drive:
             pending = training.interrupt.pending
             if not raised and not pending and not self._best_at("epoch"):
                 continue
-            if self._fetch():
+            if fetch(self):
                 self._note_replicas()
                 if raised:
                     self.raise_from(raised)
@@ -184,10 +185,10 @@ class Drive:
             )
 
     def _best_at(self, how: str) -> bool:
-        best = self._best()
+        best = self.best()
         return best is not None and best.how == how
 
-    def _best(self) -> Host | None:
+    def best(self) -> Host | None:
         """Return the most advanced rank that can be asked."""
         known = [h for h in self.crew.with_status("ready", "raised") if h.update is not None]
         return max(known, key=lambda host: host.position, default=None)
@@ -258,7 +259,7 @@ class Drive:
     def _begin_segment(self, members: list[Host]) -> None:
         run = self.training.run
         positions = {host.update for host in members}
-        best = self._best()
+        best = self.best()
         changed = self.own.changed()
         source: int | None = None
         blob: str | None = None
@@ -389,7 +390,7 @@ class Drive:
         elif kind == "outcome" and note.get("unused") is not None:
             self.unused = note["unused"]
         elif kind == "checkpoint":
-            self._checkpoint(note)
+            checkpoint(self, note)
         elif kind in ("state", "validated"):
             self.blobs[note["name"]] = note.get("fit", True)
 
@@ -441,63 +442,9 @@ class Drive:
 
     # -- states -----------------------------------------------------------------------------------
 
-    def _fetch(self) -> bool:
-        """Take up the newest state there is; False if nobody who has it is left."""
-        while (best := self._best()) is not None:
-            content = self._ask([best], shown=True, own=False).get(best.place)
-            if content is not None:
-                self.own.take_up(content)
-                run, pending = self.training.run, self.training.interrupt.pending
-                if run.epoch + 1 >= run.until or pending or best.how != "epoch":
-                    self.gather()
-                return True
-        return False
-
     def gather(self) -> None:
-        """Take up what only single ranks have, where that is so, and not here yet.
-
-        It is needed to save a run, and to go on with it when these ranks are no more.
-        """
-        best = self._best()
-        if not self.averages or self.net.fleet_ is not None or best is None:
-            return
-        if best.update != self.training.run.update or self.crew.with_status("training"):
-            return
-        there = [host for host in self.members if host.position == best.position]
-        contents = self._ask(there, shown=False, own=True)
-        self.own.take_up_ranks([contents.get(host.place) for host in self.members])
-
-    def _ask(self, hosts: list[Host], *, shown: bool, own: bool) -> dict[str, bytes]:
-        """Ask for states: what all ranks have, what only one has, or both."""
-        names = {host.place: f"state/{uuid.uuid4().hex}" for host in hosts}
-        for host in hosts:
-            self.crew.command(host, "state", name=names[host.place], shown=shown, own=own)
-        asked = time.monotonic()
-        while True:
-            waiting = [h for h in hosts if h.place in self.crew.hosts and h.status != "silent"]
-            waiting = [host for host in waiting if names[host.place] not in self.blobs]
-            if not waiting:
-                break
-            self.crew.attend()
-            if time.monotonic() - asked > self.net.rank_timeout + 60.0:
-                for host in waiting:
-                    host.status = "silent"
-        there = {place: name for place, name in names.items() if self.blobs.pop(name, None)}
-        return {place: self.board.take(name) for place, name in there.items()}
-
-    def _checkpoint(self, note: dict[str, Any]) -> None:
-        """Write a checkpoint when all who have a part in it have handed theirs over."""
-        first = self.members[0].place
-        places = [host.place for host in self.members] if self.averages else [first]
-        names = self.checkpoints.complete(note, self.segment, places)
-        contents = [self.board.take(name) for name in names]
-        if contents:
-            self.own.take_up(contents[0])
-            if self.averages:
-                self.own.take_up_ranks(contents)
-            self.net._write_checkpoint()
-        for name in self.checkpoints.stale():
-            self.board.take(name)
+        """Take up what only single ranks have, where that is so, and not here yet."""
+        gather(self)
 
     def raise_from(self, hosts: list[Host]) -> None:
         """Raise what the user's code raised on a rank, with the traceback it had there."""

@@ -18,8 +18,7 @@ from skorch.history import History
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from accelerando._processors import processors
-from accelerando.batch_size import BatchSizePolicy
-from accelerando.sync import Averaging, Strategy
+from accelerando.sync import Averaging
 from accelerando.train.averaging import Together, settle, start
 from accelerando.train.checks import divisible
 from accelerando.train.cluster.apart import Apart
@@ -28,6 +27,7 @@ from accelerando.train.cluster.chunks import ShardFeed, withdraw
 from accelerando.train.cluster.contact import form, is_loss_of_contact
 from accelerando.train.cluster.group import Group
 from accelerando.train.cluster.hook import Memory
+from accelerando.train.cluster.order import Order
 from accelerando.train.cluster.packet import pack, pack_ranks, pack_state, run_of, take_up
 from accelerando.train.cluster.reins import Cancelled, Paused, Reins
 from accelerando.train.data import MemoryFeed
@@ -41,52 +41,6 @@ from accelerando.train.tree import only_tensors
 
 _FORMING_SECONDS = 60.0
 _NAP = (0.001, 0.01)  # between two looks at the board: at first, and at most
-
-
-@dataclass
-class Order:
-    """Everything about a fit that stays as it is, sent to every rank once.
-
-    Attributes
-    ----------
-    net : estimator
-        A clone without callbacks and client.
-    policy : BatchSizePolicy
-        Decides batch sizes, on every rank alike.
-    strategy : Strategy
-        What ranks exchange, and when.
-    feed : object with ``build(data)``
-        How to read the training set from the data placed on the worker.
-    valid : object with ``build(data)``, or None
-        How to read the validation batches.
-    weights : torch.Tensor or None
-        Weights of the training rows.
-    fit_params : dict
-        Arguments of the module's ``forward``.
-    whole : bool
-        Never divide a rank's rows into micro-batches.
-    seconds : float
-        How long a rank may be silent beyond twenty usual updates.
-    checkpoint_every : int or None
-        Updates between two states sent to the driver.
-    topic : str
-        Of the progress events.
-    callbacks : list of (name, callback)
-        Those that act on gradients.
-    """
-
-    net: Any
-    policy: BatchSizePolicy
-    strategy: Strategy
-    feed: Any
-    valid: Any
-    weights: torch.Tensor | None
-    fit_params: dict[str, Any]
-    whole: bool
-    seconds: float
-    checkpoint_every: int | None
-    topic: str
-    callbacks: list[tuple[str, Any]]
 
 
 def serve(sealed: bytes, data: Any, address: tuple[str, int], place: str) -> None:
