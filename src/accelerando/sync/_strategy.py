@@ -140,7 +140,9 @@ class Averaging(Strategy, ABC):
     """Base class of the strategies in which every rank has parameters of its own.
 
     Each rank takes its own batches and steps with its own optimizer. After a *period* of updates
-    they meet. Write your own by subclassing it, with settings as dataclass fields.
+    they meet. Write your own by subclassing it, with settings as dataclass fields. If it reads the
+    loss, set the class attribute ``needs_loss`` to True: ranks of a cluster then tell each other
+    their losses in every update, and not only when they meet.
 
     Examples
     --------
