@@ -140,6 +140,8 @@ def _noise_scale(results: Any) -> Measured:
         told.append(
             f"to {results[accuracy]:.1%} {seconds:.2f} of the seconds and {updates:.2f} of the "
             f"updates of batch 256{where}"
+            if there
+            else f"to {results[accuracy]:.1%} never"
         )
         good.append(seconds < 0.9 and there == seeds)
         fewer.append(updates < 1.0)

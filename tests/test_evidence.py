@@ -68,16 +68,24 @@ def test_evidence_for_nothing_is_refused(evidence, tmp_path, key, verdict):
 
 
 def test_the_noise_scale_is_judged_by_seconds(claims):
-    def results(seconds, updates):
+    def reached(*adaptive):
         small = [{"epochs": 9, "updates": 900, "seconds": 90.0}] * 3
-        adaptive = [{"epochs": 9, "updates": updates, "seconds": seconds}] * 3
-        reached = {"static small": small, "adaptive": adaptive}
-        return {"target": 0.9, "settings": {"seeds": 3}, "reached": reached}
+        found = [{"epochs": 9, "updates": updates, "seconds": s} for s, updates in adaptive]
+        return {"static small": small, "adaptive": found}
 
-    assert claims._noise_scale(results(60.0, 300)).verdict == claims.YES
-    assert claims._noise_scale(results(90.0, 300)).verdict == claims.PARTLY
-    assert claims._noise_scale(results(95.0, 950)).verdict == claims.NO
-    assert claims._noise_scale(results(None, None)).verdict == claims.NO
+    def judged(shared, own):
+        told = {"target": 0.9, "shared_target": 0.8, "settings": {"seeds": 3}}
+        return claims._noise_scale({**told, "reached": own, "reached_shared": shared})
+
+    fast, slow = reached(*[(60.0, 300)] * 3), reached(*[(95.0, 950)] * 3)
+    never, some = reached(*[(None, None)] * 3), reached((60.0, 300), (60.0, 300), (None, None))
+    assert judged(fast, fast).verdict == claims.YES
+    assert judged(fast, never).verdict == claims.PARTLY
+    assert judged(fast, some).verdict == claims.PARTLY
+    assert "in 2 of 3 seeds" in judged(fast, some).text
+    assert judged(reached(*[(90.0, 300)] * 3), slow).verdict == claims.PARTLY
+    assert judged(slow, slow).verdict == claims.NO
+    assert judged(never, never).verdict == claims.NO
 
 
 def test_a_worse_result_changes_the_verdict(evidence, claims):
