@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +53,7 @@ from _peer_ddp import Job, native
 from _replicas_verdict import ONE, REPLICAS, evidence, show, speed, summary, target_of
 from _training_common import walk
 from accelerando import NeuralNetClassifier
+from accelerando._processors import processors
 from accelerando.sync import ModelAveraging
 
 BATCH = 64  # of each replica, and of each rank
@@ -220,11 +220,6 @@ class Bench:
             "whole_seconds": found["whole"],
             "replicas": RANKS,
         }
-
-
-def processors() -> int:
-    """Return how many this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 # -- arguments and data ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from accelerando.exceptions import UnsupportedError
 from accelerando.sync import ring_bytes
 from accelerando.train.feed import Batch
 from accelerando.train.tree import map_leaves, only_tensors
-from accelerando.train.world import Alone, Traffic, World
+from accelerando.train.world import Alone, Traffic, World, seed_of
 
 
 class Company(World, Protocol):
@@ -51,8 +51,7 @@ class VirtualRank(Alone):
     def begin_update(self, seed: int, update: int, held: int) -> None:
         """Make dropout depend on the seed, the update and the rank, as ranks of a cluster do."""
         if self.seeded:
-            mixed = (seed * 1_000_003 + update) * 1_009 + self.rank
-            torch.manual_seed(mixed % 2**63)
+            torch.manual_seed(seed_of(seed, update, self.rank))
 
     def backward(self, loss: torch.Tensor, share: float, *, last: bool) -> None:
         """Go back with the weight of this rank's rows."""

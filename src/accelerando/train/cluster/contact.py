@@ -13,7 +13,7 @@ import torch.distributed as dist
 from accelerando.exceptions import ClusterError
 from accelerando.train.feed import Part
 from accelerando.train.parts import Parts
-from accelerando.train.world import Traffic
+from accelerando.train.world import Traffic, seed_of
 
 
 class Contact:
@@ -46,10 +46,10 @@ class Contact:
 
     def seed(self, seed: int, update: int) -> None:
         """Make dropout depend on the seed, the update and the rank, not on what happened before."""
-        mixed = (seed * 1_000_003 + update) * 1_009 + self.part.rank
-        torch.default_generator.manual_seed(mixed % 2**63)
+        mixed = seed_of(seed, update, self.part.rank)
+        torch.default_generator.manual_seed(mixed)
         if self.device.type == "cuda":
-            torch.cuda.manual_seed(mixed % 2**63)
+            torch.cuda.manual_seed(mixed)
 
     def timed(self, seconds: float) -> tuple[float, float]:
         self._clock = (seconds, self.traffic.seconds)
