@@ -204,11 +204,12 @@ class Together:
         loss, square, sent = taken.loss * others, taken.square * others, 0
         try:
             due = run.sync["since"] >= self.period
+            sums = self.fleet.sums() if due else None  # they travel with what is told
             if due or self.talks:
-                loss, square = self._confer(training, taken)
+                loss, square = self._confer(training, taken, sums or [])
             else:
                 self._untold += (taken.loss, taken.square)
-            sent = self.meet(run, due=due or self.world.switching)
+            sent = self.meet(run, sums, due=due or self.world.switching)
             signals = signals._replace(
                 loss=loss if self.strategy.needs_loss else None,
                 spread=self.spread if self.met else None,
@@ -260,23 +261,26 @@ class Together:
             return shares(batch, self.here, cursor)
         return [Share(batch._replace(size=batch.held), torch.arange(batch.held))]
 
-    def _confer(self, training: Training, taken: Taken) -> tuple[float, float]:
+    def _confer(
+        self, training: Training, taken: Taken, tensors: Sequence[torch.Tensor]
+    ) -> tuple[float, float]:
         """Return loss and squared norm over all ranks, and put right what was noted before."""
         untold, self._untold = [*self._untold, taken.loss, taken.square], []
-        sums = self.world.confer(untold)
-        amend(training.records.updates, sums[:-2])
-        return sums[-2], sums[-1]
+        told = self.world.confer(untold, tensors)
+        amend(training.records.updates, told[:-2])
+        return told[-2], told[-1]
 
-    def meet(self, run: Run, *, due: bool = True) -> int:
+    def meet(self, run: Run, sums: list[torch.Tensor] | None = None, *, due: bool = True) -> int:
         """Bring ranks together, or only measure how far they are apart; return the bytes sent.
 
-        Nothing is changed before all has been heard: if a rank is lost meanwhile, nobody has met.
+        `sums` are those over all ranks, where ranks have told them already. Nothing is changed
+        before all has been heard: if a rank is lost meanwhile, nobody has met.
         """
         fleet = self.fleet
         looks = self.watch_every and (run.update + 1) % self.watch_every == 0
         if not due and not looks:
             return 0
-        means = fleet.mean()
+        means = fleet.mean(sums)
         spread = fleet.spread(means)
         moments = fleet.mean_moments() if due and self.rule == Average("average") else []
         self.spread = spread
@@ -358,28 +362,28 @@ def merge(
     centre, pace = fleet.centre, fleet.pace
     if isinstance(rule, Pull):
         for rank in fleet.ranks:
-            for tensor, middle in zip(rank[:n], centre, strict=True):
-                tensor.lerp_(middle, rule.alpha)
-        for middle, before, mean in zip(centre, pace, means[:n], strict=True):
-            step = (mean - middle) * (rule.alpha * fleet.size) + (middle - before) * rule.momentum
-            before.copy_(middle)
-            middle += step
+            torch._foreach_lerp_(rank[:n], centre, rule.alpha)
+        steps = torch._foreach_sub(means[:n], centre)
+        torch._foreach_mul_(steps, rule.alpha * fleet.size)
+        torch._foreach_add_(steps, torch._foreach_sub(centre, pace), alpha=rule.momentum)
+        torch._foreach_copy_(pace, centre)
+        torch._foreach_add_(centre, steps)
         means[:n] = centre
     elif isinstance(rule, Outer):
-        for middle, speed, mean in zip(centre, pace, means[:n], strict=True):
-            change = middle - mean
-            speed.mul_(rule.momentum).add_(change)
-            middle -= rule.lr * (change + rule.momentum * speed)
+        changes = torch._foreach_sub(centre, means[:n])
+        torch._foreach_mul_(pace, rule.momentum)
+        torch._foreach_add_(pace, changes)
+        torch._foreach_add_(changes, pace, alpha=rule.momentum)
+        torch._foreach_add_(centre, changes, alpha=-rule.lr)
         means[:n] = centre
     elif rule.optimizer_state == "reset":
         fleet.reset_memories()
     for of_ranks, mean in moments:
         for moment in of_ranks:
             moment.copy_(mean)
-    for rank in fleet.ranks:
-        for number in fleet.floats:
-            if not (isinstance(rule, Pull) and number < n):
-                rank[number].copy_(means[number])
+    shared = [number for number in fleet.floats if number >= n or not isinstance(rule, Pull)]
+    for rank in fleet.ranks if shared else ():
+        torch._foreach_copy_([rank[k] for k in shared], [means[k] for k in shared])
     fleet.show(means)
 
 

@@ -22,8 +22,11 @@ class Company(World, Protocol):
     seeded: bool
     switching: bool  # other ranks are to go on from the average of these
 
-    def confer(self, numbers: Sequence[float]) -> list[float]:
-        """Add numbers up over the processes, and agree on whatever else they have to agree on."""
+    def confer(self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()) -> list[float]:
+        """Add numbers up over the processes, and agree on whatever else they have to agree on.
+
+        Tensors are added up in place, in the same message.
+        """
 
     def spent(self) -> Traffic:
         """Return what conferring has cost, and the time waited for others, since it was asked."""
@@ -57,7 +60,7 @@ class VirtualRank(Alone):
         """Go back with the weight of this rank's rows."""
         super().backward(loss if self.scale == 1.0 else loss * self.scale, share, last=last)
 
-    def confer(self, numbers: Sequence[float]) -> list[float]:
+    def confer(self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()) -> list[float]:
         return list(numbers)
 
     def spent(self) -> Traffic:

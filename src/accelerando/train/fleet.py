@@ -112,45 +112,52 @@ class Fleet:
 
     # -- numbers over the ranks -------------------------------------------------------------------
 
-    def mean(self) -> list[torch.Tensor]:
-        """Return the mean of the ranks' tensors, those that are no floats from the first rank."""
+    def sums(self) -> list[torch.Tensor]:
+        """Return the sums of the floating tensors over the ranks of this process."""
         with torch.no_grad():
-            means = [tensor.clone() for tensor in self.ranks[0]]
-            for n in self.floats:
-                for rank in self.ranks[1:]:
-                    means[n] += rank[n]
-            self.world.add_up([means[n] for n in self.floats])
-            for n in self.floats:
-                means[n] /= self.size
-        return means
+            sums = [self.ranks[0][n].clone() for n in self.floats]
+            for rank in self.ranks[1:]:
+                torch._foreach_add_(sums, [rank[n] for n in self.floats])
+        return sums
+
+    def mean(self, sums: list[torch.Tensor] | None = None) -> list[torch.Tensor]:
+        """Return the mean of the ranks' tensors, those that are no floats from the first rank.
+
+        `sums` are those over all processes, if they are known.
+        """
+        if sums is None:
+            sums = self.sums()
+            self.world.add_up(sums)
+        return self._shared(sums, self.size)
 
     def mean_of_some(self, *, counts: bool) -> list[torch.Tensor]:
         """Return the mean of the processes' ranks that count; others listen."""
-        with torch.no_grad():
-            means = [tensor.clone() for tensor in self.ranks[0]]
-            for n in self.floats:
-                means[n] *= float(counts)
-            self.world.add_up([means[n] for n in self.floats])
-            number = self.world.total(float(counts))[0]
-            for n in self.floats:
-                means[n] /= number
+        sums = self.sums()
+        torch._foreach_mul_(sums, float(counts))
+        (number,) = self.world.add_up(sums, [float(counts)])
+        return self._shared(sums, number)
+
+    def _shared(self, sums: list[torch.Tensor], number: float) -> list[torch.Tensor]:
+        torch._foreach_div_(sums, number)
+        means = list(self.ranks[0])
+        for n, mean in zip(self.floats, sums, strict=True):
+            means[n] = mean
         return means
 
-    def spread(self, means: Sequence[torch.Tensor]) -> float:
+    def spread(self, means: list[torch.Tensor]) -> float:
         """Return the mean squared distance of the ranks' parameters from their mean."""
-        total = 0.0
+        n, squares = self.n_parameters, []
         with torch.no_grad():
-            for n in range(self.n_parameters):
-                for rank in self.ranks:
-                    apart = (rank[n] - means[n]).flatten()
-                    total += float(apart.dot(apart))
-        return self.world.total(total)[0] / self.size
+            for rank in self.ranks:
+                apart = torch._foreach_sub(rank[:n], means[:n])
+                squares += [one.square_().sum(dtype=torch.float64) for one in apart]
+            own = float(torch.stack(squares).sum()) if squares else 0.0
+        return self.world.total(own)[0] / self.size
 
-    def show(self, tensors: Sequence[torch.Tensor]) -> None:
+    def show(self, tensors: list[torch.Tensor]) -> None:
         """Let the module have these values outside of updates."""
         with torch.no_grad():
-            for shown, tensor in zip(self.shown, tensors, strict=True):
-                shown.copy_(tensor)
+            torch._foreach_copy_(self.shown, tensors)
 
     def bytes(self) -> int:
         """Return the bytes of what a rank sends to be averaged: parameters and statistics."""

@@ -75,8 +75,8 @@ class World(Protocol):
     def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
         """Add up the gradients in ``.grad`` over the ranks."""
 
-    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Add tensors up over the ranks, in place."""
+    def add_up(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float] = ()) -> list[float]:
+        """Add tensors up over the ranks, in place, and return the sums of the numbers."""
 
     def begin_update(self, seed: int, update: int, held: int) -> None:
         """Prepare one update in which this rank holds so many rows."""
@@ -113,8 +113,8 @@ class Alone:
     def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
         return None
 
-    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
-        return None
+    def add_up(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float] = ()) -> list[float]:
+        return list(numbers)
 
     def begin_update(self, seed: int, update: int, held: int) -> None:
         return None

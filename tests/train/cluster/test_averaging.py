@@ -118,7 +118,8 @@ def test_a_period_of_1_is_all_reduce(digits, client):
 def test_bytes_are_those_of_a_ring_and_of_what_ranks_tell(digits, client):
     frame = net_of(PeriodicAveraging(3), client, max_epochs=1).fit(*digits).updates_frame()
     numbers = 4 * (64 * 32 + 32 + 2 * 32 + 32 * 10 + 10 + 2 * 32) + 8
-    told = 8 * (5 + 2 * 3)  # wishes, clocks and a fingerprint, and the numbers of three updates
+    # Wishes, clocks and a fingerprint, and the numbers of three updates; every rank has slots.
+    told = 12 * RANKS * (5 + 2 * 3)
     met = frame["spread"].notna()
     assert (frame["bytes"][met] == ring_bytes(numbers + told, RANKS)).all()
     assert (frame["bytes"][~met] == 0).all()

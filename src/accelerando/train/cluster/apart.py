@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from accelerando.sync import ring_bytes
+from accelerando.train.cluster import slots
 from accelerando.train.cluster.contact import Contact, is_loss_of_contact
 from accelerando.train.world import Traffic
 
@@ -79,11 +80,12 @@ class Apart(Contact):
 
     # -- together -------------------------------------------------------------------------------
 
-    def confer(self, numbers: Sequence[float]) -> list[float]:
+    def confer(self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()) -> list[float]:
         """Add numbers up, and hear who wants to pause, how long updates take, what was decided."""
         own = (float(self.pause), float(self.switch), *self._clock, self.fingerprint)
-        sums = self.total(*own, *numbers)
-        self._told += _NUMBER * len(sums)
+        sums = self.add_up(tensors, [*own, *numbers])
+        carried = self.carries(tensors, sums)
+        self._told += len(sums) * (slots.BYTES * self.part.size if carried else _NUMBER)
         pause, switch, seconds, waited, fingerprint = sums[: len(own)]
         self.paused = self.paused or pause > 0
         self.switching = self.switching or switch > 0
@@ -97,10 +99,11 @@ class Apart(Contact):
         self._waited += time.perf_counter() - began
         return found
 
-    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
-        began = time.perf_counter()
-        super().add_up(tensors)
-        self._waited += time.perf_counter() - began
+    def add_up(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float] = ()) -> list[float]:
+        began, before = time.perf_counter(), self._waited
+        found = super().add_up(tensors, numbers)
+        self._waited = before + time.perf_counter() - began  # whatever of it was in total()
+        return found
 
     def spent(self) -> Traffic:
         traffic = Traffic(ring_bytes(self._told, self.part.size), self._waited)

@@ -11,9 +11,13 @@ import torch
 import torch.distributed as dist
 
 from accelerando.exceptions import ClusterError
+from accelerando.train.cluster import slots
 from accelerando.train.feed import Part
 from accelerando.train.parts import Parts
 from accelerando.train.world import Traffic, seed_of
+
+_PRECISE = (torch.float32, torch.float64)
+_MANY = 64  # of more ranks than these, what each of them tells is longer than it is worth
 
 
 class Contact:
@@ -76,18 +80,36 @@ class Contact:
         self.processes.allreduce([tensor]).wait()
         return tensor.tolist()
 
-    def add_up(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Add tensors up over the ranks, in place: one message for each number type."""
-        if self.part.size == 1:
-            return
+    def add_up(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float] = ()) -> list[float]:
+        """Add tensors up over the ranks, in place, and return the sums of the numbers.
+
+        There is one message for each number type; numbers travel in one of those.
+        """
+        size = self.part.size
+        if size == 1:
+            return list(numbers)
+        sums = [] if self.carries(tensors, numbers) else self.total(*numbers)
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             some = [tensor for tensor in tensors if tensor.dtype == dtype]
-            flat = torch.cat([tensor.reshape(-1) for tensor in some])
+            parts = [tensor.reshape(-1) for tensor in some]
+            rides = len(sums) < len(numbers) and dtype in _PRECISE
+            if rides:
+                parts.append(slots.write(numbers, self.part).to(parts[0]))
+            flat = torch.cat(parts)
             self.processes.allreduce([flat]).wait()
-            at = 0
-            for tensor in some:
-                tensor.copy_(flat[at : at + tensor.numel()].view(tensor.shape))
-                at += tensor.numel()
+            *found, last = torch.split(flat, [part.numel() for part in parts])
+            if rides:
+                sums = slots.read(last, size)
+            else:
+                found.append(last)
+            views = [part.view(tensor.shape) for part, tensor in zip(found, some, strict=True)]
+            torch._foreach_copy_(some, views)
+        return sums
+
+    def carries(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float]) -> bool:
+        """Tell whether numbers travel with tensors: these are precise enough, and ranks few."""
+        precise = any(tensor.dtype in _PRECISE for tensor in tensors)
+        return bool(numbers) and precise and self.part.size <= _MANY
 
     def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
         for parameter in parameters:
