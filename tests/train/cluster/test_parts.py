@@ -15,7 +15,15 @@ from accelerando.train.cluster.board import Address, Board, open_store
 from accelerando.train.cluster.contact import form
 from accelerando.train.cluster.group import Group
 from accelerando.train.cluster.packet import pack, pack_state, take_up, unpack
-from accelerando.train.cluster.roster import Knee, first_batch, planned, ranks_for
+from accelerando.train.cluster.reins import usual_seconds
+from accelerando.train.cluster.roster import (
+    Knee,
+    Threads,
+    first_batch,
+    planned,
+    ranks_for,
+    threads_for,
+)
 from accelerando.train.cluster.scaling import Scaling
 from accelerando.train.data import MemoryFeed
 from accelerando.train.feed import Part
@@ -244,3 +252,38 @@ def test_a_cluster_whose_workers_are_being_restarted_stays_as_large_as_it_was():
     scaling.ask(wanted=6, present=5, missing=1)
     scaling.restore()
     assert cluster.told[2:] == [6, 5, 6, 4]
+
+
+# -- threads and speed -----------------------------------------------------------------------------
+
+
+def test_ranks_of_a_machine_divide_the_threads_of_its_workers():
+    given = {"tcp://a:1": 2, "tcp://a:2": 2, "tcp://b:1": 1, "tcp://b:2": 1}
+    workers = {address: {"nthreads": threads} for address, threads in given.items()}
+    places = {"rank-0": "tcp://a:1", "rank-1": "tcp://a:2", "rank-2": "tcp://b:1"}
+    assert threads_for(places, workers) == {
+        "rank-0": Threads(4, 2),
+        "rank-1": Threads(4, 2),
+        "rank-2": Threads(2, 1),
+    }
+    assert threads_for(places, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "ranks", "processors", "each"),
+    [(4, 1, 2, 2), (4, 2, 2, 1), (4, 4, 2, 1), (8, 2, 16, 4), (1, 1, 16, 1)],
+)
+def test_threads_at_work_are_not_more_than_processors(given, ranks, processors, each):
+    assert Threads(given, ranks).each(processors) == each
+
+
+@pytest.mark.parametrize("period", [1, 2, 4])
+def test_a_slow_start_and_a_stall_do_not_count_as_usual(period):
+    turn = [1.0] * (period - 1) + [2.0]
+    pace = [50.0, 50.0, *(turn * 18)[:18]]
+    pace[6] = 30.0
+    assert usual_seconds(pace, period) == pytest.approx(sum(turn) / period)
+
+
+def test_meetings_that_are_rare_count_all_the_same():
+    assert usual_seconds([9.0, 9.0, *[1.0] * 9, 10.0, *[1.0] * 8], period=10) == 1.5

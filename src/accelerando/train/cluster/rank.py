@@ -30,6 +30,7 @@ from accelerando.train.cluster.hook import Memory
 from accelerando.train.cluster.order import Order
 from accelerando.train.cluster.packet import pack, pack_ranks, pack_state, run_of, take_up
 from accelerando.train.cluster.reins import Cancelled, Paused, Reins
+from accelerando.train.cluster.roster import Threads
 from accelerando.train.data import MemoryFeed
 from accelerando.train.feed import Feed
 from accelerando.train.layout import settle_layout
@@ -240,7 +241,7 @@ class Rank:
         known: int,
         unused: bool | None,
         seconds: float,
-        threads: int | None,
+        threads: list[int] | None,
         chunks: list[int],
         deposit: str | None,
     ) -> None:
@@ -249,7 +250,7 @@ class Rank:
         reins = None
         try:
             if threads is not None:
-                torch.set_num_threads(min(threads, processors()))
+                torch.set_num_threads(Threads(*threads).each(processors()))
             self._hold(chunks, deposit, generation)
             if generation != self.generation:
                 self._join(generation, members, unused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,30 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.1  # between two looks for a wish to pause; training goes on meanwhile
 _PROGRESS_SECONDS = 0.25
 _USUAL = 20  # a rank may take this many times the usual update before it counts as silent
+_FIRST = 2  # updates of a group that say nothing about the others
+_FEWEST = 3  # of which a median is better than the mean of all
+
+
+def usual_seconds(pace: Sequence[float], period: int) -> float:
+    """Return what an update takes, from the first ones of a group.
+
+    Where ranks meet now and then only, meetings are part of it: the median is that of as many
+    updates as lie between two of them. The first updates, in which all is done for the first time,
+    are left out.
+
+    Examples
+    --------
+    >>> usual_seconds([9.0, 5.0] + [1.0] * 18, period=1)
+    1.0
+    >>> usual_seconds([9.0, 5.0] + [1.0, 1.0, 2.0] * 6, period=3) == 4 / 3
+    True
+    """
+    later = pace[_FIRST:]
+    whole = len(later) // period
+    if whole < _FEWEST:
+        return statistics.mean(later)
+    turns = [sum(later[n * period : (n + 1) * period]) for n in range(whole)]
+    return statistics.median(turns) / period
 
 
 class Paused(Exception):  # noqa: N818  no error: the way out of the loop
@@ -124,9 +149,8 @@ class Reins:
         """Give up on a silent rank after a while that fits the speed of this model."""
         group = self.rank.group
         assert group is not None
-        # Where ranks meet now and then only, meetings are part of what an update takes.
-        pace = self.rank.pace
-        usual = statistics.mean(pace[2:]) if self.rank.averages else statistics.median(pace)
+        together = self.rank.together
+        usual = usual_seconds(self.rank.pace, together.period if together is not None else 1)
         self._bear(usual)
         if self.watching:
             self.rank.say("speed", ranks=group.part.size, rows=self.batch_size, seconds=usual)

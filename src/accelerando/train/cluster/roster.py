@@ -68,10 +68,30 @@ def first_batch(policy: BatchSizePolicy, run: Run, max_batch_size: int | None) -
     return run.choose(policy, max_batch_size).batch_size
 
 
+class Threads(NamedTuple):
+    """What Dask gave the workers of a machine, and how many ranks are on it."""
+
+    given: int
+    ranks: int
+
+    def each(self, processors: int) -> int:
+        """Return how many a rank may use on a machine with so many processors.
+
+        Workers may well have more threads than that: more at work than processors wait for each
+        other at every turn.
+
+        Examples
+        --------
+        >>> Threads(given=4, ranks=2).each(processors=2)
+        1
+        """
+        return max(1, min(self.given, processors) // self.ranks)
+
+
 def threads_for(
     places: Mapping[str, str], workers: Mapping[str, Mapping[str, Any]]
-) -> dict[str, int]:
-    """Divide the threads that each machine's workers have among the ranks on it.
+) -> dict[str, Threads]:
+    """Tell each rank which threads it has to divide, and among how many ranks.
 
     Parameters
     ----------
@@ -84,14 +104,14 @@ def threads_for(
     --------
     >>> workers = {"tcp://10.0.0.1:1": {"nthreads": 1}, "tcp://10.0.0.1:2": {"nthreads": 1}}
     >>> threads_for({"rank-0": "tcp://10.0.0.1:1"}, workers)
-    {'rank-0': 2}
+    {'rank-0': Threads(given=2, ranks=1)}
     """
     given: Counter[str] = Counter()
     for address, facts in workers.items():
         given[get_address_host(address)] += int(facts.get("nthreads", 1))
     hosts = {place: get_address_host(address) for place, address in places.items()}
     ranks = Counter(hosts.values())
-    return {p: max(1, given[host] // ranks[host]) for p, host in hosts.items() if given[host]}
+    return {p: Threads(given[host], ranks[host]) for p, host in hosts.items() if given[host]}
 
 
 class Knee:
