@@ -23,6 +23,7 @@ from accelerando.train.averaging import Together, settle, start
 from accelerando.train.checks import divisible
 from accelerando.train.cluster.apart import Apart
 from accelerando.train.cluster.board import Address, Board
+from accelerando.train.cluster.calm import calm
 from accelerando.train.cluster.chunks import ShardFeed, withdraw
 from accelerando.train.cluster.contact import form, is_loss_of_contact
 from accelerando.train.cluster.group import Group
@@ -74,7 +75,7 @@ def _live(
     order: Order, data: Any, address: Address, place: str, worker: Any
 ) -> BaseException | None:
     host = get_address_host(worker.address)
-    with _threads(worker.state.nthreads):
+    with _threads(worker.state.nthreads), calm(worker):
         rank = Rank(order, data, Board(address), place, host, worker)
         rank.warm_up()
         with contextlib.suppress(_BoardGone):
