@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,21 @@ from _common import console, print_table
 from _training_common import epochs_to, spent_in, steady_seconds
 
 ONE = "one replica"
-REPLICAS: dict[str, int | str] = {"2 replicas": 2, "4 replicas": 4, "auto": "auto"}
+
+
+class Replicas(NamedTuple):
+    """How many there are, and in every how many updates they are corrected."""
+
+    count: int | str
+    period: int = 1
+
+
+REPLICAS = {
+    "2 replicas": Replicas(2),
+    "2 replicas, every 4th": Replicas(2, period=4),
+    "4 replicas": Replicas(4),
+    "auto": Replicas("auto"),
+}
 BELOW = 0.005  # the target, below the best of one replica
 THROUGHPUT, TIME = 1.4, 2.0  # the least that several replicas are to be better
 

@@ -8,6 +8,7 @@ all-reduce   gradients averaged in every update on two ranks: 64 rows each, 128 
 DDP          the same by PyTorch's own, started by hand (BatchNorm sees the rows of one rank)
 2, 4, auto   ModelAveraging with so many replicas, each a Dask worker of one thread, with 64 rows;
              "auto" begins with one and adds more while all together get faster
+every 4th    two replicas that are corrected in every fourth update, not in each
 
 Each way has the step size, a power of two, with the least loss on rows that nobody trains on after
 a first epoch; ModelAveraging is tuned with momentum in its replicas and with momentum in its
@@ -17,7 +18,7 @@ of the epochs, and epochs and seconds to the target (straight lines between epoc
 the seeds). Seconds are those of the updates: testing is not counted, waiting for new ranks is.
 
 The data are Fashion-MNIST, or CIFAR-10 from a file with x_train, y_train, x_test, y_test
-(--cifar FILE). --cache FILE keeps finished runs. About 15 minutes on two quiet cores are expected;
+(--cifar FILE). --cache FILE keeps finished runs. It takes about 20 minutes on two quiet cores;
 --quick has too few rows and epochs to say who is faster, it shows that it runs.
 """
 
@@ -134,14 +135,14 @@ class Bench:
         if way == REDUCE:
             ranks = {"min_workers": RANKS, "max_workers": RANKS}
             return {"batch_size": RANKS * BATCH, "client": self.client, **ranks}
-        count = REPLICAS[way]
+        count, period = REPLICAS[way]
         least, most = (1, WORKERS) if count == "auto" else (count, count)
         return {
             "batch_size": BATCH,
             "client": self.client,
             "min_workers": least,
             "max_workers": most,
-            "sync": ModelAveraging(count, momentum=momentum.central),
+            "sync": ModelAveraging(count, momentum=momentum.central, period=period),
         }
 
     def loss_of(self, way: str, exponent: int, momentum: Momentum) -> float:
