@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from accelerando.batch_size import BatchSizePolicy, as_policy
 from accelerando.compress import Compressor, as_compressor
 from accelerando.sync import Averaging, Strategy, as_strategy
-from accelerando.train import averaging, checks, state
+from accelerando.train import averaging, checks, meeting, state
 from accelerando.train.built import Built, is_factory
 from accelerando.train.company import AllReduceHere
 from accelerando.train.control import Control
@@ -401,7 +401,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         if isinstance(self.strategy_, Averaging):
             if run.cursor == 0:  # between two epochs, all ranks can still be asked
                 state.gather(self)
-            averaging.show(self)
+            meeting.show(self)
         if isinstance(error, KeyboardInterrupt) and run.cursor == 0:
             # EarlyStopping raises KeyboardInterrupt between two epochs; Ctrl-C sets `pending`.
             run.until = run.until if training.interrupt.pending else run.epoch

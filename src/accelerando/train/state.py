@@ -20,7 +20,8 @@ from skorch.history import History
 
 from accelerando.batch_size._policy import FunctionPolicy
 from accelerando.exceptions import StateError
-from accelerando.train.averaging import show, start
+from accelerando.train.averaging import start
+from accelerando.train.meeting import show
 from accelerando.train.records import UPDATE_COLUMNS
 from accelerando.train.run import Run, get_rng
 

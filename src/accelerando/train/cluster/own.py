@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from accelerando.train.averaging import show
 from accelerando.train.cluster.packet import pack_state, take_up, unpack
 from accelerando.train.fleet import Fleet
 from accelerando.train.loop import Training
+from accelerando.train.meeting import show
 
 _LOSS, _ROWS = 5, 3  # columns of the table of updates
 

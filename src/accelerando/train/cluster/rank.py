@@ -19,7 +19,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from accelerando._processors import processors
 from accelerando.sync import Averaging
-from accelerando.train.averaging import Together, settle, start
+from accelerando.train.averaging import Together, start
 from accelerando.train.checks import divisible
 from accelerando.train.cluster.apart import Apart
 from accelerando.train.cluster.board import Address, Board
@@ -37,6 +37,7 @@ from accelerando.train.feed import Feed
 from accelerando.train.layout import settle_layout
 from accelerando.train.loop import Training, train_epoch
 from accelerando.train.loss import every_row_counts
+from accelerando.train.meeting import settle
 from accelerando.train.memory import steady_memory
 from accelerando.train.records import Records
 from accelerando.train.tree import only_tensors
