@@ -464,6 +464,32 @@ def test_the_rules_by_hand():
     assert trained(PeriodicAveraging(2)) == (-4.0, [-4.0, -4.0])
 
 
+@pytest.mark.parametrize(("factor", "together"), [(0.5, True), (0.6, False)])
+def test_replicas_begin_anew_when_the_rate_falls(digits, factor, together):
+    fall = LRScheduler(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=factor)
+    whole = {"batch_size": len(digits[0]), "max_epochs": 2, "train_split": None}  # one update each
+    net = ranks(ModelAveraging(RANKS), callbacks=[fall], **whole).fit(*digits)
+    n = net.fleet_.n_parameters
+    for rank in net.fleet_.ranks:
+        same = all(map(torch.equal, rank[:n], net.fleet_.centre))
+        assert same == together
+
+
+def test_when_replicas_begin_anew():
+    strategy, update = ModelAveraging(4, period=2), Signals(0, 0, 10.0, lr=0.1)
+    assert not strategy.begins_anew(update, strategy.start())
+    state = strategy.observe(update._replace(spread=0.5), strategy.start())
+    # What counts is the rate at the last meeting, not that of the update before.
+    state = strategy.observe(update._replace(lr=0.06), state)
+    assert strategy.begins_anew(update._replace(lr=0.05), state)
+    assert not strategy.begins_anew(update._replace(lr=0.06), state)
+    assert not any(
+        other.begins_anew(update._replace(lr=0.001), {"lr": 1.0, **other.start()})
+        for other in STRATEGIES.values()
+        if not isinstance(other, ModelAveraging)
+    )
+
+
 def test_predictions_reach_callbacks_in_the_order_of_the_rows(digits):
     from skorch.callbacks import EpochScoring
 

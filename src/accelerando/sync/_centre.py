@@ -17,6 +17,8 @@ from accelerando.sync._strategy import (
     check_whole,
 )
 
+_FALL = 0.5  # of the learning rate; schedules that lower it little by little are no reason to stop
+
 
 @dataclass(frozen=True)
 class ModelAveraging(Averaging):
@@ -29,7 +31,8 @@ class ModelAveraging(Averaging):
         c_i &= \alpha (w_i - z), \quad w_i \leftarrow w_i - c_i \\
         z &\leftarrow z + \textstyle\sum_i c_i + \mu (z - z_\text{before}).
 
-    The central model :math:`z` is what the estimator returns.
+    The central model :math:`z` is what the estimator returns. When the learning rate has fallen to
+    half or less since they last met, all replicas begin anew from it.
 
     Parameters
     ----------
@@ -48,8 +51,9 @@ class ModelAveraging(Averaging):
 
     Notes
     -----
-    The corrections are those of replicas that have taken their own steps. Koliousis et al. compute
-    them from the parameters before the step, at the same time as the gradient.
+    The corrections are those of replicas that have taken their own steps, as in CROSSBOW's code for
+    one GPU. With several, and in the paper, they come from the parameters before the step, at the
+    same time as the gradient.
 
     References
     ----------
@@ -85,6 +89,12 @@ class ModelAveraging(Averaging):
     def rule(self, ranks: int) -> Rule:
         alpha = 1.0 / ranks if self.correction is None else self.correction
         return Pull(alpha, self.momentum)
+
+    def observe(self, signals: Signals, state: State) -> State:
+        return state if signals.spread is None else {**state, "lr": signals.lr}
+
+    def begins_anew(self, signals: Signals, state: State) -> bool:
+        return signals.lr <= _FALL * state.get("lr", 0.0)
 
     def ranks_wanted(self) -> int | str | None:
         return self.replicas

@@ -191,6 +191,18 @@ class Averaging(Strategy, ABC):
         """Return what happens when so many ranks meet."""
         return Average()
 
+    def begins_anew(self, signals: Signals, state: State) -> bool:
+        """Tell whether ranks that a central model pulls all go on from it after they have met.
+
+        Parameters
+        ----------
+        signals : Signals
+            Of the update just done, after which they meet.
+        state : mapping
+            What it remembers.
+        """
+        return False
+
     def ranks_wanted(self) -> int | str | None:
         """Return how many ranks there are to be, "auto" for as many as pay, None for any number."""
         return None

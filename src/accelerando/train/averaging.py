@@ -193,7 +193,8 @@ class Together:
                 loss, square = self._confer(training, taken, sums or [])
             else:
                 self._untold += (taken.loss, taken.square)
-            sent = self.meet(run, sums, due=due or self.world.switching)
+            anew = self.strategy.begins_anew(signals, run.sync["state"])
+            sent = self.meet(run, sums, due=due or self.world.switching, anew=anew)
             signals = signals._replace(
                 loss=loss if self.strategy.needs_loss else None,
                 spread=self.spread if self.met else None,
@@ -254,7 +255,14 @@ class Together:
         amend(training.records.updates, told[:-2])
         return told[-2], told[-1]
 
-    def meet(self, run: Run, sums: list[torch.Tensor] | None = None, *, due: bool = True) -> int:
+    def meet(
+        self,
+        run: Run,
+        sums: list[torch.Tensor] | None = None,
+        *,
+        due: bool = True,
+        anew: bool = False,
+    ) -> int:
         """Bring ranks together, or only measure how far they are apart; return the bytes sent.
 
         `sums` are those over all ranks, where ranks have told them already. Nothing is changed
@@ -271,7 +279,7 @@ class Together:
         if not due:
             return 0
         with torch.no_grad():
-            merge(fleet, self.rule, means, moments)
+            merge(fleet, self.rule, means, moments, anew=anew)
         run.sync["since"] = 0
         run.sync["count"] += 1
         self.met = True

@@ -26,11 +26,14 @@ def merge(
     rule: Average | Pull | Outer,
     means: list[torch.Tensor],
     moments: Sequence[tuple[list[torch.Tensor], torch.Tensor]] = (),
+    *,
+    anew: bool = False,
 ) -> None:
     """Do to the ranks what a rule says, and show the result.
 
     `means` are those of the ranks, `moments` what their optimizers remember and the means of that.
-    Statistics of BatchNorm are averaged under every rule.
+    Statistics of BatchNorm are averaged under every rule. With `anew`, ranks that stay apart under
+    a rule are all put where the central model is.
     """
     n = fleet.n_parameters
     centre, pace = fleet.centre, fleet.pace
@@ -55,7 +58,8 @@ def merge(
     for of_ranks, mean in moments:
         for moment in of_ranks:
             moment.copy_(mean)
-    shared = [number for number in fleet.floats if number >= n or not isinstance(rule, Pull)]
+    apart = isinstance(rule, Pull) and not anew
+    shared = [number for number in fleet.floats if number >= n or not apart]
     for rank in fleet.ranks if shared else ():
         torch._foreach_copy_([rank[k] for k in shared], [means[k] for k in shared])
     fleet.show(means)
