@@ -439,7 +439,7 @@ def test_the_rules_by_hand():
         def forward(self, y_pred, y):
             return y_pred.mean()
 
-    X = torch.tensor([[1.0], [3.0]] * 2)
+    X = torch.tensor([[1.0], [3.0]] * 3)
     settings = {
         "criterion": Linear,
         "iterator_train__shuffle": False,
@@ -450,24 +450,27 @@ def test_the_rules_by_hand():
     }
 
     def trained(strategy):
-        net = regressor(One, sync=strategy, **settings).fit(X, torch.zeros(4, 1))
+        net = regressor(One, sync=strategy, **settings).fit(X, torch.zeros(6, 1))
         return net.module_.w.item(), [float(rank[0]) for rank in net.fleet_.ranks]
 
-    # Update 1: ranks at -1, -3, mean -2. Centre: 0 + ½(-1) + ½(-3) = -2; ranks to -½, -1½.
-    # Update 2: ranks at -1½, -4½, mean -3. Centre: -3 + 0.5 (-2 - 0) = -4; ranks half-way to -2.
-    assert trained(ModelAveraging(2, momentum=0.5)) == (-4.0, [-1.75, -3.25])
+    # Update 1: ranks at -1, -3. Update 2 corrects by where they were before it: by -½ and -1½, to
+    # -1½, -4½, and the centre goes to -2. Update 3: by ¼ and -1¼ to -2¾, -6¼; the centre to -3,
+    # and with momentum by half of its last step, too.
+    assert trained(ModelAveraging(2, momentum=0.5)) == (-4.0, [-2.75, -6.25])
     # The same with β = 1 and no momentum.
-    assert trained(ElasticAveraging(1, beta=1.0)) == (-3.0, [-1.75, -3.25])
+    assert trained(ElasticAveraging(1, beta=1.0)) == (-3.0, [-2.75, -6.25])
+    # In update 3 for the first time; ranks at -2, -6 by then.
+    assert trained(ElasticAveraging(2, beta=0.5)) == (-2.0, [-2.5, -7.5])
     # Update 1: Δ = 2, v = 2, z = -0.5 (2 + 0.5 · 2) = -1.5. Update 2: mean -3.5, Δ = 2, v = 3,
-    # z = -1.5 - 0.5 (2 + 1.5).
-    assert trained(OuterOptimizer(1, lr=0.5, momentum=0.5)) == (-3.25, [-3.25, -3.25])
-    assert trained(PeriodicAveraging(2)) == (-4.0, [-4.0, -4.0])
+    # z = -1.5 - 0.5 (2 + 1.5) = -3.25. Update 3: Δ = 2, v = 3.5, z = -3.25 - 0.5 (2 + 1.75).
+    assert trained(OuterOptimizer(1, lr=0.5, momentum=0.5)) == (-5.125, [-5.125, -5.125])
+    assert trained(PeriodicAveraging(2)) == (-6.0, [-5.0, -7.0])
 
 
 @pytest.mark.parametrize(("factor", "together"), [(0.5, True), (0.6, False)])
 def test_replicas_begin_anew_when_the_rate_falls(digits, factor, together):
     fall = LRScheduler(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=factor)
-    whole = {"batch_size": len(digits[0]), "max_epochs": 2, "train_split": None}  # one update each
+    whole = {"batch_size": len(digits[0]), "max_epochs": 3, "train_split": None}  # one update each
     net = ranks(ModelAveraging(RANKS), callbacks=[fall], **whole).fit(*digits)
     n = net.fleet_.n_parameters
     for rank in net.fleet_.ranks:

@@ -18,7 +18,7 @@ from accelerando.train.company import Company, Share, VirtualRank, shares, takin
 from accelerando.train.feed import Batch
 from accelerando.train.fleet import Fleet
 from accelerando.train.gradient import Step
-from accelerando.train.meeting import merge, rule_of, show
+from accelerando.train.meeting import Call, Meeting, gathered, merge, rule_of, show
 from accelerando.train.records import Table
 from accelerando.train.run import Run
 from accelerando.train.tree import concatenate, map_leaves, only_tensors
@@ -109,6 +109,7 @@ class Together:
         self.period = 1
         self.wanted: int | None = None  # the period that policies have decided
         self._untold: list[float] = []  # losses and squares that the others have not heard of
+        self._call: Call | None = None  # to a meeting, while a step is taken
 
     # -- ranks ------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class Together:
         """Tell what was not told, and show the average; called when an epoch ends."""
         if self._untold:
             untold, self._untold = self._untold, []
-            amend(training.records.updates, self.world.confer(untold))
+            amend(training.records.updates, self.world.ask(untold)())
         self.show()
 
     def give_up(self) -> None:
@@ -176,25 +177,35 @@ class Together:
     def update(
         self, training: Training, batch: Batch, step: Callable[[Training, Batch], Step]
     ) -> Step:
-        """Let every rank take a step with its own rows, and let them meet if it is time."""
-        run, others = training.run, self.world.part.size
+        """Let every rank take a step with its own rows, and let them meet if it is time.
+
+        Those that a central model pulls tell each other meanwhile where they are before the step.
+        """
+        run, others, ahead = training.run, self.world.part.size, isinstance(self.rule, Pull)
         signals = self.signals(training, run.batch_size)
         own = self.strategy.next_period(signals, run.sync["state"])
         self.period = own if self.wanted is None else self.wanted
         self.spread, self.met = None, False
+        if ahead and run.sync["since"] >= self.period:
+            self._call, self._untold = Call(self.fleet, self.world.ask, self._untold), []
         taken = self._steps(training, batch, step)
         run.sync["since"] += 1
         # Until others are heard, they are taken to be like this one.
         loss, square, sent = taken.loss * others, taken.square * others, 0
         try:
-            due = run.sync["since"] >= self.period
+            due = not ahead and run.sync["since"] >= self.period
+            called, self._call = self._call, None
+            heard, met = ([], None) if called is None else called.answer()
+            amend(training.records.updates, heard)
             sums = self.fleet.sums() if due else None  # they travel with what is told
             if due or self.talks:
                 loss, square = self._confer(training, taken, sums or [])
             else:
                 self._untold += (taken.loss, taken.square)
             anew = self.strategy.begins_anew(signals, run.sync["state"])
-            sent = self.meet(run, sums, due=due or self.world.switching, anew=anew)
+            if met is not None:  # without the step just taken
+                sent = self._merge(run, met, since=1, anew=anew)
+            sent += self.meet(run, sums, due=due or self.world.switching, anew=anew)
             signals = signals._replace(
                 loss=loss if self.strategy.needs_loss else None,
                 spread=self.spread if self.met else None,
@@ -236,6 +247,7 @@ class Together:
                     [*taken.places, share.places],
                 )
         except BaseException:
+            self._call = None  # or its messages would keep the group alive
             self.give_up()
             raise
         return taken
@@ -251,7 +263,7 @@ class Together:
     ) -> tuple[float, float]:
         """Return loss and squared norm over all ranks, and put right what was noted before."""
         untold, self._untold = [*self._untold, taken.loss, taken.square], []
-        told = self.world.confer(untold, tensors)
+        told = self.world.ask(untold, tensors)()
         amend(training.records.updates, told[:-2])
         return told[-2], told[-1]
 
@@ -268,22 +280,27 @@ class Together:
         `sums` are those over all ranks, where ranks have told them already. Nothing is changed
         before all has been heard: if a rank is lost meanwhile, nobody has met.
         """
-        fleet = self.fleet
-        looks = self.watch_every and (run.update + 1) % self.watch_every == 0
-        if not due and not looks:
+        looks = self.spread is None and self.watch_every
+        if not due and not (looks and (run.update + 1) % self.watch_every == 0):
             return 0
-        means = fleet.mean(sums)
-        spread = fleet.spread(means)
-        moments = fleet.mean_moments() if due and self.rule == Average("average") else []
-        self.spread = spread
-        if not due:
-            return 0
+        if due and isinstance(self.rule, Pull):
+            _, met = Call(self.fleet, self.world.ask).answer()
+        else:
+            met = gathered(self.fleet, sums, moments=due and self.rule == Average("average"))
+        self.spread = met.spread
+        return self._merge(run, met, since=0, anew=anew) if due else 0
+
+    def _merge(self, run: Run, met: Meeting, *, since: int, anew: bool) -> int:
+        """Do what the rule says; return the bytes that it took to know all that was needed."""
         with torch.no_grad():
-            merge(fleet, self.rule, means, moments, anew=anew)
-        run.sync["since"] = 0
+            merge(self.fleet, self.rule, met, anew=anew)
+        run.sync["since"] = since
         run.sync["count"] += 1
-        self.met = True
-        return fleet.bytes() + SCALAR + sum(mean.nbytes for _, mean in moments)
+        self.spread, self.met = met.spread, True
+        # Ranks of a cluster that are pulled tell their part of S_k with all else they tell.
+        rides = bool(met.before) and self.world.part.size > 1
+        moments = sum(mean.nbytes for _, mean in met.moments)
+        return self.fleet.bytes() + (0 if rides else SCALAR) + moments
 
     def row(self) -> tuple[float, ...]:
         """Return the values of :data:`COLUMNS` for the update just done."""

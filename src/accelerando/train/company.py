@@ -22,14 +22,17 @@ class Company(World, Protocol):
     seeded: bool
     switching: bool  # other ranks are to go on from the average of these
 
-    def confer(self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()) -> list[float]:
-        """Add numbers up over the processes, and agree on whatever else they have to agree on.
+    def ask(
+        self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()
+    ) -> Callable[[], list[float]]:
+        """Begin to add numbers up over the processes; what is returned waits for the sums.
 
-        Tensors are added up in place, in the same message.
+        Tensors are added up in place, in the same message. Processes agree in it on whatever else
+        they have to agree on.
         """
 
     def spent(self) -> Traffic:
-        """Return what conferring has cost, and the time waited for others, since it was asked."""
+        """Return what asking has cost, and the time waited for others, since it was asked."""
 
     def lost(self, error: RuntimeError) -> bool:
         """Tell whether an error means that a rank is gone; then training ends after this update."""
@@ -60,8 +63,10 @@ class VirtualRank(Alone):
         """Go back with the weight of this rank's rows."""
         super().backward(loss if self.scale == 1.0 else loss * self.scale, share, last=last)
 
-    def confer(self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()) -> list[float]:
-        return list(numbers)
+    def ask(
+        self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()
+    ) -> Callable[[], list[float]]:
+        return lambda: list(numbers)
 
     def spent(self) -> Traffic:
         return Traffic()

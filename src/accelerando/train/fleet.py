@@ -146,12 +146,9 @@ class Fleet:
 
     def spread(self, means: list[torch.Tensor]) -> float:
         """Return the mean squared distance of the ranks' parameters from their mean."""
-        n, squares = self.n_parameters, []
+        n = self.n_parameters
         with torch.no_grad():
-            for rank in self.ranks:
-                apart = torch._foreach_sub(rank[:n], means[:n])
-                squares += [one.square_().sum(dtype=torch.float64) for one in apart]
-            own = float(torch.stack(squares).sum()) if squares else 0.0
+            own = sum(square_of(torch._foreach_sub(rank[:n], means[:n])) for rank in self.ranks)
         return self.world.total(own)[0] / self.size
 
     def show(self, tensors: list[torch.Tensor]) -> None:
@@ -221,6 +218,12 @@ class Fleet:
         with torch.no_grad():
             pairs = zip(self._places, tensors, strict=False)
             return [torch.empty_like(place).copy_(tensor) for place, tensor in pairs]
+
+
+def square_of(tensors: Sequence[torch.Tensor]) -> float:
+    """Return the sum of all squares, and leave the tensors squared."""
+    squares = [tensor.square_().sum(dtype=torch.float64) for tensor in tensors]
+    return float(torch.stack(squares).sum()) if squares else 0.0
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -5,14 +5,14 @@ When that is, is the business of :class:`~accelerando.train.averaging.Together`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from accelerando.sync import Average, Averaging, Outer, Pull
 from accelerando.train.company import Company
-from accelerando.train.fleet import Fleet
+from accelerando.train.fleet import Fleet, square_of
 
 
 def rule_of(strategy: Averaging, ranks: int) -> Average | Pull | Outer:
@@ -21,25 +21,87 @@ def rule_of(strategy: Averaging, ranks: int) -> Average | Pull | Outer:
     return Average() if ranks == 1 and isinstance(rule, Pull) else rule
 
 
-def merge(
-    fleet: Fleet,
-    rule: Average | Pull | Outer,
-    means: list[torch.Tensor],
-    moments: Sequence[tuple[list[torch.Tensor], torch.Tensor]] = (),
-    *,
-    anew: bool = False,
-) -> None:
+class Meeting(NamedTuple):
+    """What is known when ranks meet.
+
+    Attributes
+    ----------
+    means : list of Tensor
+        Of the ranks' tensors.
+    spread : float
+        S_k, the mean squared distance of their parameters from the mean.
+    before : sequence of list of Tensor
+        The floating tensors of each rank of this process that were told, where a central model
+        pulls them. They may have taken a step since.
+    moments : sequence
+        What optimizers of the ranks remember, and the mean of it, if that is averaged, too.
+    """
+
+    means: list[torch.Tensor]
+    spread: float
+    before: Sequence[list[torch.Tensor]] = ()
+    moments: Sequence[tuple[list[torch.Tensor], torch.Tensor]] = ()
+
+
+def gathered(fleet: Fleet, sums: list[torch.Tensor] | None, *, moments: bool) -> Meeting:
+    """Add up over all ranks what they are now; `sums` are known if they have told them already."""
+    means = fleet.mean(sums)
+    spread = fleet.spread(means)
+    return Meeting(means, spread, moments=fleet.mean_moments() if moments else ())
+
+
+class Call:
+    """Ranks say where they are; what the others said they may ask after having gone on.
+
+    Everything is in one message, S_k, too: distances from the central model, which all know, stand
+    in for those from the mean, which nobody knows yet.
+
+    Parameters
+    ----------
+    fleet : Fleet
+        The ranks of this process.
+    ask : callable
+        See :meth:`~accelerando.train.company.Company.ask`.
+    numbers : sequence of float
+        What else is told.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        ask: Callable[[Sequence[float], Sequence[torch.Tensor]], Callable[[], list[float]]],
+        numbers: Sequence[float] = (),
+    ) -> None:
+        self.fleet, self.centre = fleet, fleet.centre
+        with torch.no_grad():
+            self.before = [[rank[n].clone() for n in fleet.floats] for rank in fleet.ranks]
+        self.sums = fleet.sums()
+        own = sum(self._square(before) for before in self.before)
+        self._answer = ask([*numbers, own], self.sums)
+
+    def answer(self) -> tuple[list[float], Meeting]:
+        """Return the sums of the numbers, and what ranks need to go on."""
+        *told, square = self._answer()
+        means = self.fleet.mean(self.sums)
+        spread = square / self.fleet.size - self._square(means)
+        return told, Meeting(means, max(0.0, spread), self.before)
+
+    def _square(self, tensors: list[torch.Tensor]) -> float:
+        """Return the squared distance of parameters from those of the central model."""
+        with torch.no_grad():
+            return square_of(torch._foreach_sub(tensors[: len(self.centre)], self.centre))
+
+
+def merge(fleet: Fleet, rule: Average | Pull | Outer, met: Meeting, *, anew: bool = False) -> None:
     """Do to the ranks what a rule says, and show the result.
 
-    `means` are those of the ranks, `moments` what their optimizers remember and the means of that.
     Statistics of BatchNorm are averaged under every rule. With `anew`, ranks that stay apart under
     a rule are all put where the central model is.
     """
-    n = fleet.n_parameters
+    n, means = fleet.n_parameters, met.means
     centre, pace = fleet.centre, fleet.pace
     if isinstance(rule, Pull):
-        for rank in fleet.ranks:
-            torch._foreach_lerp_(rank[:n], centre, rule.alpha)
+        _pull(fleet, rule, met)
         steps = torch._foreach_sub(means[:n], centre)
         torch._foreach_mul_(steps, rule.alpha * fleet.size)
         torch._foreach_add_(steps, torch._foreach_sub(centre, pace), alpha=rule.momentum)
@@ -55,14 +117,25 @@ def merge(
         means[:n] = centre
     elif rule.optimizer_state == "reset":
         fleet.reset_memories()
-    for of_ranks, mean in moments:
+    for of_ranks, mean in met.moments:
         for moment in of_ranks:
             moment.copy_(mean)
-    apart = isinstance(rule, Pull) and not anew
-    shared = [number for number in fleet.floats if number >= n or not apart]
-    for rank in fleet.ranks if shared else ():
-        torch._foreach_copy_([rank[k] for k in shared], [means[k] for k in shared])
+    if anew or not isinstance(rule, Pull):
+        for rank in fleet.ranks:
+            torch._foreach_copy_([rank[k] for k in fleet.floats], [means[k] for k in fleet.floats])
     fleet.show(means)
+
+
+def _pull(fleet: Fleet, rule: Pull, met: Meeting) -> None:
+    """Move each rank by a part of its distance from the centre when it was told, not by more.
+
+    A step taken since then is kept; so is what BatchNorm has seen in it.
+    """
+    targets = [*fleet.centre, *(met.means[k] for k in fleet.floats[fleet.n_parameters :])]
+    for rank, before in zip(fleet.ranks, met.before, strict=True):
+        torch._foreach_sub_(before, targets)
+        torch._foreach_mul_(before[: fleet.n_parameters], rule.alpha)
+        torch._foreach_sub_([rank[k] for k in fleet.floats], before)
 
 
 def show(net: Any) -> None:

@@ -7,7 +7,7 @@ it yielded on all ranks. The wish to pause is heard when ranks talk, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -80,30 +80,30 @@ class Apart(Contact):
 
     # -- together -------------------------------------------------------------------------------
 
-    def confer(self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()) -> list[float]:
+    def ask(
+        self, numbers: Sequence[float], tensors: Sequence[torch.Tensor] = ()
+    ) -> Callable[[], list[float]]:
         """Add numbers up, and hear who wants to pause, how long updates take, what was decided."""
         own = (float(self.pause), float(self.switch), *self._clock, self.fingerprint)
-        sums = self.add_up(tensors, [*own, *numbers])
-        carried = self.carries(tensors, sums)
-        self._told += len(sums) * (slots.BYTES * self.part.size if carried else _NUMBER)
-        pause, switch, seconds, waited, fingerprint = sums[: len(own)]
-        self.paused = self.paused or pause > 0
-        self.switching = self.switching or switch > 0
-        self._clocks = (seconds, waited)
-        self.check_fingerprint(fingerprint)
-        return sums[len(own) :]
+        answer = self.begin_sum(tensors, [*own, *numbers])
+        carried = self.carries(tensors, own)
 
-    def total(self, *numbers: float) -> list[float]:
+        def hear() -> list[float]:
+            sums = answer()
+            self._told += len(sums) * (slots.BYTES * self.part.size if carried else _NUMBER)
+            pause, switch, seconds, waited, fingerprint = sums[: len(own)]
+            self.paused = self.paused or pause > 0
+            self.switching = self.switching or switch > 0
+            self._clocks = (seconds, waited)
+            self.check_fingerprint(fingerprint)
+            return sums[len(own) :]
+
+        return hear
+
+    def wait(self, *works: Any) -> None:
         began = time.perf_counter()
-        found = super().total(*numbers)
+        super().wait(*works)
         self._waited += time.perf_counter() - began
-        return found
-
-    def add_up(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float] = ()) -> list[float]:
-        began, before = time.perf_counter(), self._waited
-        found = super().add_up(tensors, numbers)
-        self._waited = before + time.perf_counter() - began  # whatever of it was in total()
-        return found
 
     def spent(self) -> Traffic:
         traffic = Traffic(ring_bytes(self._told, self.part.size), self._waited)

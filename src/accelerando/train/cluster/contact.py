@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -75,36 +75,54 @@ class Contact:
 
     # -- sums -----------------------------------------------------------------------------------
 
+    def wait(self, *works: Any) -> None:
+        """Wait for messages on their way."""
+        for work in works:
+            work.wait()
+
     def total(self, *numbers: float) -> list[float]:
-        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        self.processes.allreduce([tensor]).wait()
-        return tensor.tolist()
+        return self.begin_sum((), numbers)()
 
     def add_up(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float] = ()) -> list[float]:
-        """Add tensors up over the ranks, in place, and return the sums of the numbers.
+        """Add tensors up over the ranks, in place, and return the sums of the numbers."""
+        return self.begin_sum(tensors, numbers)()
+
+    def begin_sum(
+        self, tensors: Sequence[torch.Tensor], numbers: Sequence[float] = ()
+    ) -> Callable[[], list[float]]:
+        """Send tensors and numbers off; what is returned waits, and does as :meth:`add_up`.
 
         There is one message for each number type; numbers travel in one of those.
         """
         size = self.part.size
         if size == 1:
-            return list(numbers)
-        sums = [] if self.carries(tensors, numbers) else self.total(*numbers)
+            return lambda: list(numbers)
+        rides = self.carries(tensors, numbers)
+        alone = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        works = [self.processes.allreduce([alone])] if numbers and not rides else []
+        sent: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
+        passengers: torch.Tensor | None = None
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             some = [tensor for tensor in tensors if tensor.dtype == dtype]
             parts = [tensor.reshape(-1) for tensor in some]
-            rides = len(sums) < len(numbers) and dtype in _PRECISE
-            if rides:
+            boards = rides and passengers is None and dtype in _PRECISE
+            if boards:
                 parts.append(slots.write(numbers, self.part).to(parts[0]))
             flat = torch.cat(parts)
-            self.processes.allreduce([flat]).wait()
-            *found, last = torch.split(flat, [part.numel() for part in parts])
-            if rides:
-                sums = slots.read(last, size)
-            else:
-                found.append(last)
-            views = [part.view(tensor.shape) for part, tensor in zip(found, some, strict=True)]
-            torch._foreach_copy_(some, views)
-        return sums
+            works.append(self.processes.allreduce([flat]))
+            found = list(torch.split(flat, [part.numel() for part in parts]))
+            if boards:
+                passengers = found.pop()
+            sent.append((some, found))
+
+        def arrive() -> list[float]:
+            self.wait(*works)
+            for some, found in sent:
+                views = [part.view(one.shape) for part, one in zip(found, some, strict=True)]
+                torch._foreach_copy_(some, views)
+            return alone.tolist() if passengers is None else slots.read(passengers, size)
+
+        return arrive
 
     def carries(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float]) -> bool:
         """Tell whether numbers travel with tensors: these are precise enough, and ranks few."""
