@@ -293,7 +293,8 @@ def test_the_estimator_holds_the_average(name, digits):
         *(b for b in net.module_.buffers() if b.is_floating_point()),
     ]
     pulled = isinstance(net.strategy_.rule(RANKS), Pull)
-    expected = [*fleet.centre, *means[len(fleet.centre) :]] if pulled else means
+    expected = [*fleet.joint.parts(fleet.centre), *means[fleet.n_parameters :]]
+    expected = expected if pulled else means
     met = net.run_.sync["since"] == 0
     if met and not pulled:
         expected = [rank[0] for rank in zip(*fleet.ranks, strict=True)]
@@ -472,9 +473,8 @@ def test_replicas_begin_anew_when_the_rate_falls(digits, factor, together):
     fall = LRScheduler(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=factor)
     whole = {"batch_size": len(digits[0]), "max_epochs": 3, "train_split": None}  # one update each
     net = ranks(ModelAveraging(RANKS), callbacks=[fall], **whole).fit(*digits)
-    n = net.fleet_.n_parameters
-    for rank in net.fleet_.ranks:
-        same = all(map(torch.equal, rank[:n], net.fleet_.centre))
+    for told, *_ in net.fleet_.told():
+        same = torch.equal(told, *net.fleet_.centre)
         assert same == together
 
 

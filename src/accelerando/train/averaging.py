@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from accelerando.train.company import Company, Share, VirtualRank, shares, takin
 from accelerando.train.feed import Batch
 from accelerando.train.fleet import Fleet
 from accelerando.train.gradient import Step
-from accelerando.train.meeting import Call, Meeting, gathered, merge, rule_of, show
+from accelerando.train.meeting import Call, merge, rule_of, show
 from accelerando.train.records import Table
 from accelerando.train.run import Run
 from accelerando.train.tree import concatenate, map_leaves, only_tensors
@@ -136,7 +137,7 @@ class Together:
         fleet = self.fleet
         fleet.world = self.world
         if not isinstance(self.rule, Average) and not fleet.centre:
-            fleet.centre = [tensor.clone() for tensor in fleet.shown[: fleet.n_parameters]]
+            fleet.centre = fleet.joint.joined(fleet.shown[: fleet.n_parameters])
             fleet.pace = (
                 [tensor.clone() for tensor in fleet.centre]
                 if isinstance(self.rule, Pull)
@@ -187,25 +188,31 @@ class Together:
         self.period = own if self.wanted is None else self.wanted
         self.spread, self.met = None, False
         if ahead and run.sync["since"] >= self.period:
-            self._call, self._untold = Call(self.fleet, self.world.ask, self._untold), []
+            self._call, self._untold = self._calling(self._untold), []
         taken = self._steps(training, batch, step)
         run.sync["since"] += 1
         # Until others are heard, they are taken to be like this one.
         loss, square, sent = taken.loss * others, taken.square * others, 0
+        updates = training.records.updates
         try:
             due = not ahead and run.sync["since"] >= self.period
-            called, self._call = self._call, None
-            heard, met = ([], None) if called is None else called.answer()
-            amend(training.records.updates, heard)
-            sums = self.fleet.sums() if due else None  # they travel with what is told
-            if due or self.talks:
-                loss, square = self._confer(training, taken, sums or [])
-            else:
-                self._untold += (taken.loss, taken.square)
             anew = self.strategy.begins_anew(signals, run.sync["state"])
-            if met is not None:  # without the step just taken
-                sent = self._merge(run, met, since=1, anew=anew)
-            sent += self.meet(run, sums, due=due or self.world.switching, anew=anew)
+            if self._call is not None:  # nobody has told of the step just taken
+                heard, sent = self._answer(run, self._call, since=1, anew=anew)
+                amend(updates, heard)
+            untold, self._untold = [*self._untold, taken.loss, taken.square], []
+            if due:
+                heard, sent = self._answer(run, self._calling(untold))
+            elif self.talks:
+                heard = self.world.ask(untold)()
+            else:
+                heard, self._untold = [], untold
+            if heard:
+                amend(updates, heard[:-2])
+                loss, square = heard[-2:]
+            if self.world.switching and not due:
+                sent += self.meet(run, anew=anew)
+            self._look(run)
             signals = signals._replace(
                 loss=loss if self.strategy.needs_loss else None,
                 spread=self.spread if self.met else None,
@@ -247,7 +254,7 @@ class Together:
                     [*taken.places, share.places],
                 )
         except BaseException:
-            self._call = None  # or its messages would keep the group alive
+            self._call = None  # its messages would keep the group alive
             self.give_up()
             raise
         return taken
@@ -258,49 +265,45 @@ class Together:
             return shares(batch, self.here, cursor)
         return [Share(batch._replace(size=batch.held), torch.arange(batch.held))]
 
-    def _confer(
-        self, training: Training, taken: Taken, tensors: Sequence[torch.Tensor]
-    ) -> tuple[float, float]:
-        """Return loss and squared norm over all ranks, and put right what was noted before."""
-        untold, self._untold = [*self._untold, taken.loss, taken.square], []
-        told = self.world.ask(untold, tensors)()
-        amend(training.records.updates, told[:-2])
-        return told[-2], told[-1]
+    # -- meeting ----------------------------------------------------------------------------------
 
-    def meet(
-        self,
-        run: Run,
-        sums: list[torch.Tensor] | None = None,
-        *,
-        due: bool = True,
-        anew: bool = False,
-    ) -> int:
-        """Bring ranks together, or only measure how far they are apart; return the bytes sent.
+    def meet(self, run: Run, *, anew: bool = False) -> int:
+        """Bring ranks together, whether it is time or not; return the bytes sent."""
+        return self._answer(run, self._calling([]), anew=anew)[1]
 
-        `sums` are those over all ranks, where ranks have told them already. Nothing is changed
-        before all has been heard: if a rank is lost meanwhile, nobody has met.
+    def _calling(self, numbers: Sequence[float]) -> Call:
+        pulled = isinstance(self.rule, Pull)
+        return Call(self.fleet, self.world.ask, numbers, pulled=pulled)
+
+    def _answer(
+        self, run: Run, call: Call, *, since: int = 0, anew: bool = False
+    ) -> tuple[list[float], int]:
+        """Do what the rule says; return the sums of what was told, and the bytes sent.
+
+        Nothing is changed before all has been heard: if a rank is lost meanwhile, nobody has met.
+        `since` is the number of steps since the call.
         """
-        looks = self.spread is None and self.watch_every
-        if not due and not (looks and (run.update + 1) % self.watch_every == 0):
-            return 0
-        if due and isinstance(self.rule, Pull):
-            _, met = Call(self.fleet, self.world.ask).answer()
-        else:
-            met = gathered(self.fleet, sums, moments=due and self.rule == Average("average"))
-        self.spread = met.spread
-        return self._merge(run, met, since=0, anew=anew) if due else 0
-
-    def _merge(self, run: Run, met: Meeting, *, since: int, anew: bool) -> int:
-        """Do what the rule says; return the bytes that it took to know all that was needed."""
+        fleet, self._call = self.fleet, None
+        heard, met = call.answer()
+        moments = fleet.mean_moments() if self.rule == Average("average") else []
         with torch.no_grad():
-            merge(self.fleet, self.rule, met, anew=anew)
+            merge(fleet, self.rule, met, anew=anew)
+            for of_ranks, mean in moments:
+                torch._foreach_copy_(of_ranks, [mean] * len(of_ranks))
         run.sync["since"] = since
         run.sync["count"] += 1
         self.spread, self.met = met.spread, True
-        # Ranks of a cluster that are pulled tell their part of S_k with all else they tell.
-        rides = bool(met.before) and self.world.part.size > 1
-        moments = sum(mean.nbytes for _, mean in met.moments)
-        return self.fleet.bytes() + (0 if rides else SCALAR) + moments
+        # Processes whose ranks are pulled tell their part of S_k with all else they tell.
+        rides = call.pulled and self.world.part.size > 1
+        sent = fleet.bytes() + sum(mean.nbytes for _, mean in moments)
+        return heard, sent + (0 if rides else SCALAR)
+
+    def _look(self, run: Run) -> None:
+        """Measure how far ranks are apart, if it is watched, and was not measured by meeting."""
+        if self.spread is None and self.watch_every and (run.update + 1) % self.watch_every == 0:
+            add_up = self.world.add_up
+            call = Call(self.fleet, lambda numbers, tensors: partial(add_up, tensors, numbers))
+            self.spread = call.answer()[1].spread
 
     def row(self) -> tuple[float, ...]:
         """Return the values of :data:`COLUMNS` for the update just done."""

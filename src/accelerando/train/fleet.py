@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from accelerando.train.joint import Joint
 from accelerando.train.world import Alone, World
 
 Memories = list[list[dict[str, Any]]]  # of each optimizer, of each of its parameters
@@ -44,7 +45,7 @@ class Fleet:
         self.shown = [tensor.data for tensor in self._places]
         self.ranks = [[tensor.clone() for tensor in self.shown] for _ in range(here)]
         self.memories = [copy.deepcopy(self._memory()) for _ in range(here)]
-        self.centre: list[torch.Tensor] = []  # of strategies that have a central model
+        self.centre: list[torch.Tensor] = []  # of strategies that have a central model, joined
         self.pace: list[torch.Tensor] = []  # what that one remembers
         self.mark()
 
@@ -63,9 +64,10 @@ class Fleet:
                 seen.setdefault(id(buffer), buffer)
         self._places = [*self._parameters, *seen.values()]
         self._optimizers = [getattr(net, name + "_") for name in net._optimizers]
-        # Counters, like those of BatchNorm, have no mean.
-        self.floats = [n for n, place in enumerate(self._places) if place.is_floating_point()]
         self.n_parameters = len(self._parameters)
+        self.joint = Joint(self._places, self.n_parameters)
+        self.floats = self.joint.numbers
+        self._others = sorted(set(range(len(self._places))) - set(self.floats))
 
     # -- who is who -------------------------------------------------------------------------------
 
@@ -112,49 +114,37 @@ class Fleet:
 
     # -- numbers over the ranks -------------------------------------------------------------------
 
-    def sums(self) -> list[torch.Tensor]:
-        """Return the sums of the floating tensors over the ranks of this process."""
-        with torch.no_grad():
-            sums = [self.ranks[0][n].clone() for n in self.floats]
-            for rank in self.ranks[1:]:
-                torch._foreach_add_(sums, [rank[n] for n in self.floats])
-        return sums
+    def told(self) -> list[list[torch.Tensor]]:
+        """Return copies of the floating tensors of each rank of this process, joined."""
+        return [self.joint.joined(rank) for rank in self.ranks]
 
-    def mean(self, sums: list[torch.Tensor] | None = None) -> list[torch.Tensor]:
-        """Return the mean of the ranks' tensors, those that are no floats from the first rank.
-
-        `sums` are those over all processes, if they are known.
-        """
-        if sums is None:
-            sums = self.sums()
-            self.world.add_up(sums)
-        return self._shared(sums, self.size)
+    def mean(self) -> list[torch.Tensor]:
+        """Return the mean of all ranks, joined."""
+        return self.mean_of_some(counts=True)
 
     def mean_of_some(self, *, counts: bool) -> list[torch.Tensor]:
-        """Return the mean of the processes' ranks that count; others listen."""
-        sums = self.sums()
+        """Return the mean of the processes' ranks that count, joined; others listen."""
+        sums = total(self.told())
         torch._foreach_mul_(sums, float(counts))
-        (number,) = self.world.add_up(sums, [float(counts)])
-        return self._shared(sums, number)
-
-    def _shared(self, sums: list[torch.Tensor], number: float) -> list[torch.Tensor]:
+        (number,) = self.world.add_up(sums, [float(counts * self.here)])
         torch._foreach_div_(sums, number)
-        means = list(self.ranks[0])
-        for n, mean in zip(self.floats, sums, strict=True):
-            means[n] = mean
-        return means
+        return sums
 
-    def spread(self, means: list[torch.Tensor]) -> float:
-        """Return the mean squared distance of the ranks' parameters from their mean."""
-        n = self.n_parameters
-        with torch.no_grad():
-            own = sum(square_of(torch._foreach_sub(rank[:n], means[:n])) for rank in self.ranks)
-        return self.world.total(own)[0] / self.size
+    def put(self, joined: Sequence[torch.Tensor]) -> None:
+        """Let all ranks have these values; counters stay."""
+        parts = self.joint.parts(joined)
+        for rank in self.ranks:
+            self._copy(rank, parts)
 
-    def show(self, tensors: list[torch.Tensor]) -> None:
-        """Let the module have these values outside of updates."""
+    def show(self, joined: Sequence[torch.Tensor]) -> None:
+        """Let the module have these values outside of updates, and counters of the first rank."""
+        self._copy(self.shown, self.joint.parts(joined))
+        for number in self._others:
+            self.shown[number].copy_(self.ranks[0][number])
+
+    def _copy(self, model: list[torch.Tensor], parts: list[torch.Tensor]) -> None:
         with torch.no_grad():
-            torch._foreach_copy_(self.shown, tensors)
+            torch._foreach_copy_([model[n] for n in self.floats[: len(parts)]], parts)
 
     def bytes(self) -> int:
         """Return the bytes of what a rank sends to be averaged: parameters and statistics."""
@@ -194,8 +184,8 @@ class Fleet:
         return {
             "ranks": self.ranks,
             "memories": self.memories,
-            "centre": self.centre,
-            "pace": self.pace,
+            "centre": self.joint.parts(self.centre),
+            "pace": self.joint.parts(self.pace),
         }
 
     def take_up(self, saved: dict[str, Any], first: int = 0) -> None:
@@ -211,7 +201,8 @@ class Fleet:
     def take_centre(self, saved: dict[str, Any] | None) -> None:
         """Take the central model and what it remembers from what was saved, if there is any."""
         if saved is not None:
-            self.centre, self.pace = self._like(saved["centre"]), self._like(saved["pace"])
+            centre, pace = (self._like(saved[name]) for name in ("centre", "pace"))
+            self.centre, self.pace = self.joint.joined(centre), self.joint.joined(pace)
 
     def _like(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Copy saved tensors to the device and the layout that the net's have."""
@@ -220,10 +211,12 @@ class Fleet:
             return [torch.empty_like(place).copy_(tensor) for place, tensor in pairs]
 
 
-def square_of(tensors: Sequence[torch.Tensor]) -> float:
-    """Return the sum of all squares, and leave the tensors squared."""
-    squares = [tensor.square_().sum(dtype=torch.float64) for tensor in tensors]
-    return float(torch.stack(squares).sum()) if squares else 0.0
+def total(told: Sequence[list[torch.Tensor]]) -> list[torch.Tensor]:
+    """Add up what ranks have told; the result is a copy."""
+    sums = [tensor.clone() for tensor in told[0]]
+    for other in told[1:]:
+        torch._foreach_add_(sums, other)
+    return sums
 
 
 def _parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

@@ -12,7 +12,8 @@ import torch
 
 from accelerando.sync import Average, Averaging, Outer, Pull
 from accelerando.train.company import Company
-from accelerando.train.fleet import Fleet, square_of
+from accelerando.train.fleet import Fleet, total
+from accelerando.train.joint import square_of
 
 
 def rule_of(strategy: Averaging, ranks: int) -> Average | Pull | Outer:
@@ -22,39 +23,31 @@ def rule_of(strategy: Averaging, ranks: int) -> Average | Pull | Outer:
 
 
 class Meeting(NamedTuple):
-    """What is known when ranks meet.
+    """What is known when ranks meet; models are joined.
 
     Attributes
     ----------
+    told : list of list of Tensor
+        What each rank of this process has told; it may have taken a step since.
     means : list of Tensor
-        Of the ranks' tensors.
+        Of all ranks.
     spread : float
         S_k, the mean squared distance of their parameters from the mean.
-    before : sequence of list of Tensor
-        The floating tensors of each rank of this process that were told, where a central model
-        pulls them. They may have taken a step since.
-    moments : sequence
-        What optimizers of the ranks remember, and the mean of it, if that is averaged, too.
     """
 
+    told: list[list[torch.Tensor]]
     means: list[torch.Tensor]
     spread: float
-    before: Sequence[list[torch.Tensor]] = ()
-    moments: Sequence[tuple[list[torch.Tensor], torch.Tensor]] = ()
 
 
-def gathered(fleet: Fleet, sums: list[torch.Tensor] | None, *, moments: bool) -> Meeting:
-    """Add up over all ranks what they are now; `sums` are known if they have told them already."""
-    means = fleet.mean(sums)
-    spread = fleet.spread(means)
-    return Meeting(means, spread, moments=fleet.mean_moments() if moments else ())
+Ask = Callable[[Sequence[float], Sequence[torch.Tensor]], Callable[[], list[float]]]
 
 
 class Call:
     """Ranks say where they are; what the others said they may ask after having gone on.
 
-    Everything is in one message, S_k, too: distances from the central model, which all know, stand
-    in for those from the mean, which nobody knows yet.
+    S_k is a second message when all have heard the first, since only then the mean is known. Where
+    there is a central model, which all know before, distances from that are told with all else.
 
     Parameters
     ----------
@@ -64,32 +57,35 @@ class Call:
         See :meth:`~accelerando.train.company.Company.ask`.
     numbers : sequence of float
         What else is told.
+    pulled : bool
+        Whether a central model pulls the ranks.
     """
 
     def __init__(
-        self,
-        fleet: Fleet,
-        ask: Callable[[Sequence[float], Sequence[torch.Tensor]], Callable[[], list[float]]],
-        numbers: Sequence[float] = (),
+        self, fleet: Fleet, ask: Ask, numbers: Sequence[float] = (), *, pulled: bool = False
     ) -> None:
-        self.fleet, self.centre = fleet, fleet.centre
-        with torch.no_grad():
-            self.before = [[rank[n].clone() for n in fleet.floats] for rank in fleet.ranks]
-        self.sums = fleet.sums()
-        own = sum(self._square(before) for before in self.before)
-        self._answer = ask([*numbers, own], self.sums)
+        self.fleet, self.pulled = fleet, pulled
+        self.told = fleet.told()
+        self.sums = total(self.told)
+        own = [self._square(fleet.centre)] if pulled else []
+        self._answer = ask([*numbers, *own], self.sums)
 
     def answer(self) -> tuple[list[float], Meeting]:
         """Return the sums of the numbers, and what ranks need to go on."""
-        *told, square = self._answer()
-        means = self.fleet.mean(self.sums)
-        spread = square / self.fleet.size - self._square(means)
-        return told, Meeting(means, max(0.0, spread), self.before)
+        fleet, heard = self.fleet, self._answer()
+        means = self.sums
+        torch._foreach_div_(means, fleet.size)
+        if self.pulled:
+            moved = square_of(means[: len(fleet.centre)], fleet.centre)
+            spread = max(0.0, heard.pop() / fleet.size - moved)
+        else:
+            parameters = means[: fleet.joint.n_parameters]
+            spread = fleet.world.total(self._square(parameters))[0] / fleet.size
+        return heard, Meeting(self.told, means, spread)
 
-    def _square(self, tensors: list[torch.Tensor]) -> float:
-        """Return the squared distance of parameters from those of the central model."""
-        with torch.no_grad():
-            return square_of(torch._foreach_sub(tensors[: len(self.centre)], self.centre))
+    def _square(self, model: Sequence[torch.Tensor]) -> float:
+        """Return the sum of the squared distances of this process's ranks from a model."""
+        return sum(square_of(told[: len(model)], model) for told in self.told)
 
 
 def merge(fleet: Fleet, rule: Average | Pull | Outer, met: Meeting, *, anew: bool = False) -> None:
@@ -98,7 +94,7 @@ def merge(fleet: Fleet, rule: Average | Pull | Outer, met: Meeting, *, anew: boo
     Statistics of BatchNorm are averaged under every rule. With `anew`, ranks that stay apart under
     a rule are all put where the central model is.
     """
-    n, means = fleet.n_parameters, met.means
+    n, means = fleet.joint.n_parameters, met.means
     centre, pace = fleet.centre, fleet.pace
     if isinstance(rule, Pull):
         _pull(fleet, rule, met)
@@ -117,25 +113,21 @@ def merge(fleet: Fleet, rule: Average | Pull | Outer, met: Meeting, *, anew: boo
         means[:n] = centre
     elif rule.optimizer_state == "reset":
         fleet.reset_memories()
-    for of_ranks, mean in met.moments:
-        for moment in of_ranks:
-            moment.copy_(mean)
     if anew or not isinstance(rule, Pull):
-        for rank in fleet.ranks:
-            torch._foreach_copy_([rank[k] for k in fleet.floats], [means[k] for k in fleet.floats])
+        fleet.put(means)
     fleet.show(means)
 
 
 def _pull(fleet: Fleet, rule: Pull, met: Meeting) -> None:
-    """Move each rank by a part of its distance from the centre when it was told, not by more.
+    """Move each rank by a part of its distance from the centre when it was told, and no more.
 
     A step taken since then is kept; so is what BatchNorm has seen in it.
     """
-    targets = [*fleet.centre, *(met.means[k] for k in fleet.floats[fleet.n_parameters :])]
-    for rank, before in zip(fleet.ranks, met.before, strict=True):
-        torch._foreach_sub_(before, targets)
-        torch._foreach_mul_(before[: fleet.n_parameters], rule.alpha)
-        torch._foreach_sub_([rank[k] for k in fleet.floats], before)
+    n = fleet.joint.n_parameters
+    for rank, told in zip(fleet.ranks, met.told, strict=True):
+        torch._foreach_sub_(told, [*fleet.centre, *met.means[n:]])
+        torch._foreach_mul_(told[:n], rule.alpha)
+        torch._foreach_sub_([rank[k] for k in fleet.floats], fleet.joint.parts(told))
 
 
 def show(net: Any) -> None:
@@ -145,7 +137,7 @@ def show(net: Any) -> None:
         return
     means = fleet.mean()
     if isinstance(rule_of(net.strategy_, fleet.size), Pull):
-        means[: fleet.n_parameters] = fleet.centre
+        means[: fleet.joint.n_parameters] = fleet.centre
     fleet.show(means)
 
 
@@ -172,18 +164,15 @@ def settle(net: Any, world: Company, *, standing: bool) -> None:
     fleet: Fleet = net.fleet_
     fleet.world = world
     if isinstance(rule, Average) and fleet.centre:  # one is left, and goes on from the centre
-        _put(fleet, fleet.centre)
+        _let_all_be(fleet, fleet.centre)
         fleet.centre, fleet.pace, sync["since"] = [], [], 0
     if sync["since"] == 0 or isinstance(rule, Pull):  # with a central model they stay apart
         return
-    _put(fleet, fleet.mean_of_some(counts=standing))
+    _let_all_be(fleet, fleet.mean_of_some(counts=standing))
     if isinstance(rule, Average):
         sync["since"], sync["count"] = 0, sync["count"] + 1
 
 
-def _put(fleet: Fleet, tensors: Sequence[torch.Tensor]) -> None:
-    """Let all ranks, and the model that is shown, have these values; counters stay."""
-    with torch.no_grad():
-        for model in (*fleet.ranks, fleet.shown):
-            for number in fleet.floats[: len(tensors)]:
-                model[number].copy_(tensors[number])
+def _let_all_be(fleet: Fleet, joined: Sequence[torch.Tensor]) -> None:
+    fleet.put(joined)
+    fleet.show(joined)
