@@ -60,7 +60,7 @@ def summary(runs: dict[str, list[dict[str, Any]]], target: float) -> list[dict[s
             {
                 "way": way,
                 "step_size": found[0]["step_size"],
-                "momentum": found[0]["momentum"],
+                "style": found[0]["style"],
                 "replicas": [run["replicas"] for run in found],
                 "rows_per_second": median(run["rows_per_second"] for run in found),
                 "reached": sum(e is not None for e in epochs),
@@ -110,13 +110,14 @@ def show(rows: list[dict[str, Any]], target: float, settings: dict[str, Any]) ->
     print_table(
         f"To {target:.2%} test accuracy on {settings['processors']} processors (medians over "
         f"{settings['seeds']} seeds)",
-        ["", "step size", "momentum", "replicas", "rows / s", "× one replica", "reached", "epochs",
-         "seconds", "× as fast to it", "best accuracy"],
+        ["", "step size", "momentum", "pull", "replicas", "rows / s", "× one replica", "reached",
+         "epochs", "seconds", "× as fast to it", "best accuracy"],
         [
             [
                 row["way"],
                 f"{row['step_size']:g}",
-                "central" if row["momentum"]["central"] else "own",
+                "central" if row["style"]["central"] else "own",
+                "weak" if row["style"]["pull"] < 1.0 else None,
                 ", ".join(map(str, sorted(set(row["replicas"])))),
                 f"{row['rows_per_second']:,.0f}",
                 f"{row['throughput_ratio']:.2f}",

@@ -4,6 +4,7 @@ Figure 3 of Mai et al., *Taming hyper-parameters in deep learning systems* (2019
 place of a GPU: a small residual network with BatchNorm, and batches of 64 rows, by
 
 one replica  one process with as many threads as there are processors
+its average  the same, tested with the moving average of its parameters over ten updates
 all-reduce   gradients averaged in every update on two ranks: 64 rows each, 128 in all
 DDP          the same by PyTorch's own, started by hand (BatchNorm sees the rows of one rank)
 2, 4, auto   ModelAveraging with so many replicas, each a Dask worker of one thread, with 64 rows;
@@ -11,11 +12,15 @@ DDP          the same by PyTorch's own, started by hand (BatchNorm sees the rows
 every 4th    two replicas that are corrected in every fourth update, not in each
 
 Each way has the step size, a power of two, with the least loss on rows that nobody trains on after
-a first epoch; ModelAveraging is tuned with momentum in its replicas and with momentum in its
-central model, "auto" takes what was found for two. The target is half a point below the best
-accuracy of one replica, the median over the seeds. Reported are rows per second in the second half
-of the epochs, and epochs and seconds to the target (straight lines between epochs; medians over
-the seeds). Seconds are those of the updates: testing is not counted, waiting for new ranks is.
+a first epoch. ModelAveraging is tuned with momentum in its replicas, with momentum in its central
+model, and with momentum in its replicas and a weak pull: α = 0.1 / n in place of CROSSBOW's 1 / n,
+so that the central model is an average over some ten updates, too. "auto" takes what was found for
+two. "its average" tells how much of the gain any moving average would give.
+
+The target is half a point below the best accuracy of one replica, the median over the seeds.
+Reported are rows per second in the second half of the epochs, and epochs and seconds to the target
+(straight lines between epochs; medians over the seeds). Seconds are those of the updates: testing
+is not counted, waiting for new ranks is.
 
 The data are Fashion-MNIST, or CIFAR-10 from a file with x_train, y_train, x_test, y_test
 (--cifar FILE). --cache FILE keeps finished runs. It takes about 20 minutes on two quiet cores;
@@ -36,6 +41,7 @@ import torch
 from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from _cifar import ResNet, as_images, read_cifar
 from _cluster_common import OtherLoad, local_cluster
@@ -60,24 +66,58 @@ from accelerando.sync import ModelAveraging
 BATCH = 64  # of each replica, and of each rank
 RANKS = 2
 WORKERS = 4
-REDUCE, PEER = "all-reduce", "DDP"
-WAYS = (ONE, REDUCE, PEER, *REPLICAS)
+MOVING, REDUCE, PEER = "its average", "all-reduce", "DDP"
+WAYS = (ONE, MOVING, REDUCE, PEER, *REPLICAS)
 TUNED_LIKE = {PEER: REDUCE, "auto": "2 replicas"}
 START, EXPONENTS = -4, (-8, 0)  # of the step size
 PAPER = {"replicas": 4, "throughput": 1.4, "epochs": (30, 14), "time": 3.2}
 
 
-class Momentum(NamedTuple):
-    """Where momentum is: in the optimizer of each rank, or in the central model."""
+class Style(NamedTuple):
+    """Where momentum is, in the optimizer of each rank or in the central model; how it pulls."""
 
     own: float
     central: float
+    pull: float = 1.0  # α times the number of replicas
 
     def __str__(self) -> str:
-        return f"momentum {self.own} of each, {self.central} of the centre"
+        return f"momentum {self.own} of each, {self.central} of the centre, pull {self.pull}"
 
 
-OWN, CENTRAL = Momentum(0.9, 0.0), Momentum(0.0, 0.9)
+OWN, CENTRAL, WEAK = Style(0.9, 0.0), Style(0.0, 0.9), Style(0.9, 0.0, pull=0.1)
+STYLES = (OWN, CENTRAL, WEAK)
+
+
+class MovingAverage(NeuralNetClassifier):
+    """One replica that is tested with the moving average of its parameters and statistics."""
+
+    def on_batch_end(self, net: Any, batch: Any = None, training: bool = False, **kwargs: Any):
+        super().on_batch_end(net, batch, training, **kwargs)
+        if training:
+            # Not an attribute of a net, which would train whatever module it has.
+            average = vars(self).setdefault("averages", [moving_average(self.module_)])[0]
+            average.update_parameters(self.module_)
+
+    def validation_step(self, batch: Any, **fit_params: Any) -> Any:
+        average = vars(self)["averages"][0].module
+        swap(self.module_, average)
+        try:
+            return super().validation_step(batch, **fit_params)
+        finally:
+            swap(self.module_, average)
+
+
+def moving_average(module: nn.Module) -> AveragedModel:
+    """Return PyTorch's own, over as many updates as a weak pull is."""
+    function = get_ema_multi_avg_fn(1.0 - WEAK.pull)
+    return AveragedModel(module, multi_avg_fn=function, use_buffers=True)
+
+
+def swap(one: nn.Module, other: nn.Module) -> None:
+    """Let two modules have each other's parameters and statistics."""
+    for module in (nn.Module.parameters, nn.Module.buffers):
+        for a, b in zip(module(one), module(other), strict=True):
+            a.data, b.data = b.data, a.data
 
 
 class Size(NamedTuple):
@@ -111,85 +151,87 @@ class Bench:
         return ResNet(self.images.x_train.shape[1])
 
     def fit(
-        self, way: str, exponent: int, momentum: Momentum, data: Images, epochs: int, seed: int
+        self, way: str, exponent: int, style: Style, data: Images, epochs: int, seed: int
     ) -> NeuralNetClassifier:
         """Train with the estimator."""
         # One replica is in this process; otherwise this one only waits.
-        torch.set_num_threads(processors() if way == ONE else 1)
-        return NeuralNetClassifier(
+        torch.set_num_threads(processors() if way in (ONE, MOVING) else 1)
+        kind = MovingAverage if way == MOVING else NeuralNetClassifier
+        return kind(
             self.module(seed),
             criterion=nn.CrossEntropyLoss,
             lr=2.0**exponent,
-            optimizer__momentum=momentum.own,
+            optimizer__momentum=style.own,
             max_epochs=epochs,
             train_split=predefined_split(Dataset(data.x_test, data.y_test)),
             random_state=seed,
             verbose=0,
-            **self.settings(way, momentum),
+            **self.settings(way, style),
         ).fit(data.x_train, data.y_train)
 
-    def settings(self, way: str, momentum: Momentum) -> dict[str, Any]:
+    def settings(self, way: str, style: Style) -> dict[str, Any]:
         """Return what differs between the ways."""
-        if way == ONE:
+        if way in (ONE, MOVING):
             return {"batch_size": BATCH}
         if way == REDUCE:
             ranks = {"min_workers": RANKS, "max_workers": RANKS}
             return {"batch_size": RANKS * BATCH, "client": self.client, **ranks}
         count, period = REPLICAS[way]
         least, most = (1, WORKERS) if count == "auto" else (count, count)
+        number = 2 if count == "auto" else count
+        # Over some ten updates, however rarely replicas are corrected.
+        pull = min(1.0, style.pull * period) / number
         return {
             "batch_size": BATCH,
             "client": self.client,
             "min_workers": least,
             "max_workers": most,
-            "sync": ModelAveraging(count, momentum=momentum.central, period=period),
+            "sync": ModelAveraging(count, style.central, correction=pull, period=period),
         }
 
-    def loss_of(self, way: str, exponent: int, momentum: Momentum) -> float:
+    def loss_of(self, way: str, exponent: int, style: Style) -> float:
         """Return the loss on rows held out after one epoch; large where training fails."""
-        key = f"tuning {way} {exponent} {momentum} {self.about}"
+        key = f"tuning {way} {exponent} {style} {self.about}"
         if key not in self.cache:
             try:
-                net = self.fit(way, exponent, momentum, self.held, 1, 0)
+                net = self.fit(way, exponent, style, self.held, 1, 0)
                 loss = float(net.history[-1]["valid_loss"])
             except ArithmeticError:  # parameters that are not finite any more
                 loss = math.inf
             loss = loss if math.isfinite(loss) else 1e9  # JSON has no infinity
-            console.print(f"  {way}, {momentum}, step size {2.0**exponent:g}: loss {loss:.3f}")
+            console.print(f"  {way}, {style}, step size {2.0**exponent:g}: loss {loss:.3f}")
             self.cache[key] = loss
         return float(self.cache[key])
 
-    def tuned(self, way: str) -> tuple[int, Momentum, dict[str, float]]:
-        """Return the best exponent, where momentum is best, and all losses."""
-        found: dict[tuple[int, Momentum], float] = {}
-        for momentum in (OWN, CENTRAL) if way in REPLICAS else (OWN,):
-            _, tried = walk(
-                lambda e, m=momentum: self.loss_of(way, e, m), START, *self.size.exponents
-            )
-            found |= {(exponent, momentum): loss for exponent, loss in tried.items()}
-        exponent, momentum = min(found, key=lambda key: found[key])
+    def tuned(self, way: str) -> tuple[int, Style, dict[str, float]]:
+        """Return the best exponent, the best style, and all losses."""
+        found: dict[tuple[int, Style], float] = {}
+        for style in STYLES if way in REPLICAS else (OWN,):
+            _, tried = walk(lambda e, s=style: self.loss_of(way, e, s), START, *self.size.exponents)
+            found |= {(exponent, style): loss for exponent, loss in tried.items()}
+        exponent, style = min(found, key=lambda key: found[key])
         told = {f"{2.0**e:g}, {m}": loss for (e, m), loss in sorted(found.items())}
-        return exponent, momentum, told
+        return exponent, style, told
 
-    def train(self, way: str, exponent: int, momentum: Momentum, seed: int) -> dict[str, Any]:
+    def train(self, way: str, exponent: int, style: Style, seed: int) -> dict[str, Any]:
         """Train to the end; return what is compared."""
-        key = f"training {way} {exponent} {momentum} {seed} {self.about}"
+        key = f"training {way} {exponent} {style} {seed} {self.about}"
         if key not in self.cache:
             load = OtherLoad()
             if way == PEER:
-                row = self.natively(exponent, momentum, seed)
+                row = self.natively(exponent, style, seed)
             else:
-                row = self.estimator(way, exponent, momentum, seed)
+                row = self.estimator(way, exponent, style, seed)
             row["processors_taken_by_others"] = load.taken()
             self.cache[key] = row
         return {
-            "way": way, "seed": seed, "step_size": 2.0**exponent, "momentum": momentum._asdict(),
+            "way": way, "seed": seed, "step_size": 2.0**exponent, "style": style._asdict(),
             **self.cache[key],
         }  # fmt: skip
 
-    def estimator(self, way: str, exponent: int, momentum: Momentum, seed: int) -> dict[str, Any]:
+    def estimator(self, way: str, exponent: int, style: Style, seed: int) -> dict[str, Any]:
         began = time.perf_counter()
-        net = self.fit(way, exponent, momentum, self.images, self.size.epochs, seed)
+        net = self.fit(way, exponent, style, self.images, self.size.epochs, seed)
         whole = time.perf_counter() - began
         frame = net.updates_frame()
         row = {
@@ -203,9 +245,9 @@ class Bench:
             row["replicas_throughput"] = net.history[-1]["replicas_throughput"]
         return row
 
-    def natively(self, exponent: int, momentum: Momentum, seed: int) -> dict[str, Any]:
+    def natively(self, exponent: int, style: Style, seed: int) -> dict[str, Any]:
         job = Job(
-            self.module(seed), *self.images, BATCH, self.size.epochs, 2.0**exponent, momentum.own,
+            self.module(seed), *self.images, BATCH, self.size.epochs, 2.0**exponent, style.own,
             seed=seed,
         )  # fmt: skip
         found = native(job, RANKS, "127.0.0.1", "lo")
@@ -265,8 +307,8 @@ def main() -> None:
         tuned = {way: bench.tuned(way) for way in WAYS if way not in TUNED_LIKE}
         for seed in range(size.seeds):
             for way in WAYS:
-                exponent, momentum, _ = tuned[TUNED_LIKE.get(way, way)]
-                run = bench.train(way, exponent, momentum, seed)
+                exponent, style, _ = tuned[TUNED_LIKE.get(way, way)]
+                run = bench.train(way, exponent, style, seed)
                 runs[way].append(run)
                 console.print(
                     f"{way}, seed {seed}: {run['rows_per_second']:,.0f} rows/s, accuracy "

@@ -252,7 +252,8 @@ def test_what_averaging_says_about_qsgd(evidence, benchmark_of, tmp_path, adapti
 
 def replicas_run(rate, *accuracies):
     epochs = [1000 / rate] * len(accuracies)
-    about = {"step_size": 0.1, "momentum": {"own": 0.9, "central": 0.0}, "replicas": 2}
+    style = {"own": 0.9, "central": 0.0, "pull": 1.0}
+    about = {"step_size": 0.1, "style": style, "replicas": 2}
     return {"accuracies": accuracies, "epoch_seconds": epochs, "rows_per_second": rate, **about}
 
 
