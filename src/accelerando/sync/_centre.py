@@ -24,15 +24,18 @@ _FALL = 0.5  # of the learning rate; schedules that lower it little by little ar
 class ModelAveraging(Averaging):
     r"""Independent replicas that a central average model corrects (CROSSBOW's SMA).
 
-    Replicas train on distinct batches of ``batch_size`` rows. After every `period` updates
+    Replicas train on distinct batches of ``batch_size`` rows. When they have taken `period` steps,
+    the next one is
 
     .. math::
 
-        c_i &= \alpha (w_i - z), \quad w_i \leftarrow w_i - c_i \\
+        c_i &= \alpha (w_i - z), \quad w_i \leftarrow w_i - \gamma g_i(w_i) - c_i \\
         z &\leftarrow z + \textstyle\sum_i c_i + \mu (z - z_\text{before}).
 
-    The central model :math:`z` is what the estimator returns. When the learning rate has fallen to
-    half or less since they last met, all replicas begin anew from it.
+    Corrections depend on the parameters before the step: replicas tell each other about them while
+    they compute their gradients, and wait for no one who is not a whole step behind. The central
+    model :math:`z` is what the estimator returns. When the learning rate has fallen to half or less
+    since they last met, all replicas begin anew from it.
 
     Parameters
     ----------
@@ -45,15 +48,11 @@ class ModelAveraging(Averaging):
     momentum : float
         μ of the central model. The replicas' own optimizer should then have none.
     correction : float or None
-        α; None is one over the number of replicas, with which :math:`z` is their average.
+        α; None is one over the number of replicas, with which :math:`z` is their average. With
+        less it is an average over time, too: of about 1 / (n α) meetings. In
+        ``benchmarks/replicas.py`` that learned in fewer epochs.
     period : int
         Updates between two corrections.
-
-    Notes
-    -----
-    The corrections are those of replicas that have taken their own steps, as in CROSSBOW's code for
-    one GPU. With several, and in the paper, they come from the parameters before the step, at the
-    same time as the gradient.
 
     References
     ----------
@@ -104,11 +103,11 @@ class ModelAveraging(Averaging):
 class ElasticAveraging(Averaging):
     r"""Ranks bound to a central model by a spring (EASGD, synchronous).
 
-    After every `period` updates, with :math:`\alpha = \beta / n`,
+    When ranks have taken `period` steps, the next one is, with :math:`\alpha = \beta / n`,
 
     .. math::
 
-        w_i &\leftarrow w_i - \alpha (w_i - z) \\
+        w_i &\leftarrow w_i - \gamma g_i(w_i) - \alpha (w_i - z) \\
         z &\leftarrow (1 - \beta) z + \beta \bar w .
 
     The central model :math:`z` is what the estimator returns.

@@ -60,11 +60,11 @@ class Average(NamedTuple):
 
 
 class Pull(NamedTuple):
-    r"""Ranks and a central model pull each other; ranks stay apart.
+    r"""Ranks and a central model pull each other while ranks take a step; ranks stay apart.
 
     .. math::
 
-        c_i &= \alpha (w_i - z), \quad w_i \leftarrow w_i - c_i \\
+        c_i &= \alpha (w_i - z), \quad w_i \leftarrow w_i - \gamma g_i(w_i) - c_i \\
         z &\leftarrow z + \textstyle\sum_i c_i + \mu (z - z_\text{before})
 
     Attributes
