@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from accelerando.batch_size import AdaDamp, Constant, GeoDamp
 from accelerando.train.cluster.board import Address, Board, open_store
-from accelerando.train.cluster.contact import form
+from accelerando.train.cluster.forming import form
 from accelerando.train.cluster.group import Group
 from accelerando.train.cluster.packet import pack, pack_state, take_up, unpack
 from accelerando.train.cluster.reins import usual_seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ class Contact:
     Parameters
     ----------
     processes : torch.distributed.ProcessGroup
-        See :func:`form`.
+        See :func:`~accelerando.train.cluster.forming.form`.
     device : torch.device
         On which tensors are exchanged.
     """
@@ -151,36 +150,6 @@ class Contact:
             data = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self.device)
         self.processes.broadcast([data], options).wait()
         return bytes(data.cpu().numpy())
-
-
-def form(
-    store: Any, rank: int, size: int, *, seconds: float, address: str, device: torch.device
-) -> Any:
-    """Form a process group that PyTorch's global registry knows nothing of.
-
-    Many of them may live in one process, and one that failed is dropped like any other object.
-    """
-    timeout = timedelta(seconds=seconds)
-    processes = dist.ProcessGroup(store, rank, size)
-    backend: Any
-    if device.type == "cuda":
-        kind = dist.ProcessGroup.BackendType.NCCL
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = timeout
-        backend = dist.ProcessGroupNCCL(store, rank, size, options)
-        backend._set_sequence_number_for_group()
-        backend.eager_connect_single_device(device)
-    else:
-        kind = dist.ProcessGroup.BackendType.GLOO
-        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-        options._timeout = timeout
-        # Listen where the Dask worker listens, not on every interface of the machine.
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
-        backend = dist.ProcessGroupGloo(store, rank, size, options)
-        backend._set_sequence_number_for_group()
-    processes._set_default_backend(kind)
-    processes._register_backend(device, kind, backend)
-    return processes
 
 
 def is_loss_of_contact(error: BaseException) -> bool:

@@ -25,7 +25,8 @@ from accelerando.train.cluster.apart import Apart
 from accelerando.train.cluster.board import Address, Board
 from accelerando.train.cluster.calm import calm
 from accelerando.train.cluster.chunks import ShardFeed, withdraw
-from accelerando.train.cluster.contact import form, is_loss_of_contact
+from accelerando.train.cluster.contact import is_loss_of_contact
+from accelerando.train.cluster.forming import form
 from accelerando.train.cluster.group import Group
 from accelerando.train.cluster.hook import Memory
 from accelerando.train.cluster.order import Order
