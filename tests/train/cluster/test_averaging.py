@@ -14,7 +14,7 @@ from skorch.callbacks import Callback, LRScheduler
 from torch import nn
 
 from accelerando.batch_size import AdaDamp, RadaDamp
-from accelerando.exceptions import UnsupportedError
+from accelerando.exceptions import NotFiniteError, UnsupportedError
 from accelerando.monitor import LossTrend, ParameterSpread, Throughput
 from accelerando.policies import Decision
 from accelerando.sync import (
@@ -115,13 +115,18 @@ def test_a_period_of_1_is_all_reduce(digits, client):
     torch.testing.assert_close(parameters_of(averaged), parameters_of(reduced), **TOLERANCE)
 
 
-def test_bytes_are_those_of_a_ring_and_of_what_ranks_tell(digits, client):
-    frame = net_of(PeriodicAveraging(3), client, max_epochs=1).fit(*digits).updates_frame()
-    numbers = 4 * (64 * 32 + 32 + 2 * 32 + 32 * 10 + 10 + 2 * 32) + 8
-    # Wishes, clocks and a fingerprint, and the numbers of three updates; every rank has slots.
-    told = 12 * RANKS * (5 + 2 * 3)
+@pytest.mark.parametrize(
+    ("name", "apart", "told"),
+    # Wishes, clocks and a fingerprint, and what updates yielded that were not told before. S_k is a
+    # message of its own, or one more number where replicas know the central model.
+    [("periodic", 8, 5 + 2 * 3), ("model", 0, 5 + 2 + 1), ("elastic", 0, 5 + 2 * 3 + 1)],
+)
+def test_bytes_are_those_of_a_ring_and_of_what_ranks_tell(name, apart, told, digits, client):
+    frame = net_of(STRATEGIES[name], client, max_epochs=1).fit(*digits).updates_frame()
+    numbers = 4 * (64 * 32 + 32 + 2 * 32 + 32 * 10 + 10 + 2 * 32)
+    slots = 12 * RANKS * told
     met = frame["spread"].notna()
-    assert (frame["bytes"][met] == ring_bytes(numbers + told, RANKS)).all()
+    assert (frame["bytes"][met] == ring_bytes(numbers + apart + slots, RANKS)).all()
     assert (frame["bytes"][~met] == 0).all()
 
 
@@ -198,6 +203,18 @@ def test_what_cannot_be_is_said_before(digits, client):
         net_of(PeriodicAveraging(2), client, min_workers=1, max_workers=1).fit(*digits)
     with pytest.raises(UnsupportedError, match=r"client=distributed\.Client"):
         classifier(sync=ModelAveraging("auto")).fit(*digits)
+
+
+@pytest.mark.parametrize("name", ["periodic", "model"])
+def test_an_error_of_one_rank_ends_training(name, digits, client):
+    """The others may be waiting for it, or their messages be on the way, while it takes a step."""
+    X, y = digits[0].copy(), digits[1]
+    X[len(X) // 2, 0] = np.nan
+    net = net_of(STRATEGIES[name], client, train_split=None, module__norm=False, max_epochs=1)
+    with pytest.raises(NotFiniteError, match="The estimator holds the average of update"):
+        net.fit(X, y)
+    assert 0 < net.run_.update < len(X) // (20 * RANKS)
+    assert parameters_of(net).isfinite().all()
 
 
 def test_more_ranks_than_rows_are_not_used(client):
