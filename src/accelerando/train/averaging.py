@@ -148,12 +148,11 @@ class Together:
         """Let the module be what the estimator would return now; the ranks stay as they are."""
         show(self.net)
 
-    def end(self, training: Training) -> None:
-        """Tell what was not told, and show the average; called when an epoch ends."""
+    def tell(self, updates: Table) -> None:
+        """Tell what was not told, when an epoch ends, training pauses or a state is saved."""
         if self._untold:
             untold, self._untold = self._untold, []
-            amend(training.records.updates, self.world.ask(untold)())
-        self.show()
+            amend(updates, self.world.ask(untold)())
 
     def give_up(self) -> None:
         """Forget ranks of which some have taken a step and others have not."""

@@ -148,7 +148,8 @@ def train_epoch(training: Training) -> None:
             training.after_updates()
         training.interrupt.check()
     if averaging is not None:
-        averaging.end(training)
+        averaging.tell(training.records.updates)
+        averaging.show()
 
 
 class Here:

@@ -116,17 +116,15 @@ def test_a_period_of_1_is_all_reduce(digits, client):
 
 
 @pytest.mark.parametrize(
-    ("name", "apart", "told"),
-    # Wishes, clocks and a fingerprint, and what updates yielded that were not told before. S_k is a
-    # message of its own, or one more number where replicas know the central model.
-    [("periodic", 8, 5 + 2 * 3), ("model", 0, 5 + 2 + 1), ("elastic", 0, 5 + 2 * 3 + 1)],
+    ("name", "told"),
+    # Wishes, clocks and a fingerprint, and what updates yielded that were not told before.
+    [("periodic", 5 + 2 * 3), ("model", 5 + 2), ("elastic", 5 + 2 * 3)],
 )
-def test_bytes_are_those_of_a_ring_and_of_what_ranks_tell(name, apart, told, digits, client):
+def test_bytes_are_those_of_a_ring_and_of_what_ranks_tell(name, told, digits, client):
     frame = net_of(STRATEGIES[name], client, max_epochs=1).fit(*digits).updates_frame()
-    numbers = 4 * (64 * 32 + 32 + 2 * 32 + 32 * 10 + 10 + 2 * 32)
-    slots = 12 * RANKS * told
+    numbers = 4 * (64 * 32 + 32 + 2 * 32 + 32 * 10 + 10 + 2 * 32) + 8
     met = frame["spread"].notna()
-    assert (frame["bytes"][met] == ring_bytes(numbers + apart + slots, RANKS)).all()
+    assert (frame["bytes"][met] == ring_bytes(numbers + 8 * told, RANKS)).all()
     assert (frame["bytes"][~met] == 0).all()
 
 
@@ -174,8 +172,8 @@ def test_resuming_equals_never_having_stopped(name, digits, client, tmp_path):
     torch.testing.assert_close(parameters_of(here), parameters_of(whole), **TOLERANCE)
 
 
-def test_a_checkpoint_within_a_period_is_whole(digits, client, tmp_path):
-    sync = PeriodicAveraging(7)
+@pytest.mark.parametrize("sync", [PeriodicAveraging(7), ModelAveraging(RANKS)], ids=["7", "model"])
+def test_a_checkpoint_within_a_period_is_whole(sync, digits, client, tmp_path):
     save = {"checkpoint": tmp_path / "run", "checkpoint_every": 10}
     whole = net_of(sync, client).fit(*digits)
     broken = net_of(sync, client, callbacks=[Stop(1)], **save)
@@ -183,6 +181,7 @@ def test_a_checkpoint_within_a_period_is_whole(digits, client, tmp_path):
     later = net_of(sync, client, **save)
     later.fit(*digits)
     assert torch.equal(parameters_of(later), parameters_of(whole))
+    same_records(later, whole)
 
 
 def test_a_callback_that_changes_parameters_changes_all_ranks(digits, client):
@@ -330,24 +329,31 @@ def test_other_ranks_go_on_from_the_average(epoch, longer):
     assert net.score(*longer) > 0.7
 
 
-def test_ctrl_c_and_going_on_is_exact(digits):
-    """Policies make ranks talk in every update, so that they stop in the middle of a period."""
+def nothing(signals):
+    return None
 
-    def nothing(signals):
-        return None
 
+@pytest.mark.parametrize(
+    ("sync", "policies"),
+    # Policies make ranks talk in every update, so that they stop in the middle of a period. Those
+    # that are pulled have not told of their last step.
+    [(PeriodicAveraging(1000), [nothing]), (ModelAveraging(2), [])],
+    ids=["periodic", "model"],
+)
+def test_ctrl_c_and_going_on_is_exact(sync, policies, digits):
     with cluster_of(2) as cluster, Client(cluster) as client:
-        settings = {"policies": [nothing], "max_epochs": 8, "module__seconds": 0.01}
-        whole = paced(client, PeriodicAveraging(1000), **settings).fit(*digits)
-        net = paced(client, PeriodicAveraging(1000), **settings)
+        settings = {"policies": policies, "max_epochs": 8, "module__seconds": 0.01}
+        whole = paced(client, sync, **settings).fit(*digits)
+        net = paced(client, sync, **settings)
         thread = when(net, 50, lambda: os.kill(os.getpid(), signal.SIGINT))
         net.fit(*digits)
         thread.join()
         stopped = net.run_.update
         assert 50 <= stopped < len(whole.updates_frame())
-        assert net.run_.sync["since"] == stopped
+        assert net.run_.sync["since"] == (stopped if policies else 1)
         net.partial_fit(*digits)
     assert torch.equal(parameters_of(net), parameters_of(whole))
+    same_records(net, whole)
 
 
 def test_as_many_replicas_as_pay(digits):

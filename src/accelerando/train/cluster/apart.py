@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from accelerando.sync import ring_bytes
-from accelerando.train.cluster import slots
 from accelerando.train.cluster.contact import Contact, is_loss_of_contact
 from accelerando.train.world import Traffic
 
@@ -86,11 +85,10 @@ class Apart(Contact):
         """Add numbers up, and hear who wants to pause, how long updates take, what was decided."""
         own = (float(self.pause), float(self.switch), *self._clock, self.fingerprint)
         answer = self.begin_sum(tensors, [*own, *numbers])
-        carried = self.carries(tensors, own)
 
         def hear() -> list[float]:
             sums = answer()
-            self._told += len(sums) * (slots.BYTES * self.part.size if carried else _NUMBER)
+            self._told += len(sums) * _NUMBER
             pause, switch, seconds, waited, fingerprint = sums[: len(own)]
             self.paused = self.paused or pause > 0
             self.switching = self.switching or switch > 0

@@ -10,13 +10,9 @@ import torch
 import torch.distributed as dist
 
 from accelerando.exceptions import ClusterError
-from accelerando.train.cluster import slots
 from accelerando.train.feed import Part
 from accelerando.train.parts import Parts
 from accelerando.train.world import Traffic, seed_of
-
-_PRECISE = (torch.float32, torch.float64)
-_MANY = 64  # of more ranks than these, what each of them tells is longer than it is worth
 
 
 class Contact:
@@ -91,42 +87,29 @@ class Contact:
     ) -> Callable[[], list[float]]:
         """Send tensors and numbers off; what is returned waits, and does as :meth:`add_up`.
 
-        There is one message for each number type; numbers travel in one of those.
+        There is one message for each number type. Numbers have theirs in double precision, at the
+        same time: in one with tensors, their count would decide in which order a ring adds up.
         """
-        size = self.part.size
-        if size == 1:
+        if self.part.size == 1:
             return lambda: list(numbers)
-        rides = self.carries(tensors, numbers)
-        alone = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        works = [self.processes.allreduce([alone])] if numbers and not rides else []
-        sent: list[tuple[list[torch.Tensor], list[torch.Tensor]]] = []
-        passengers: torch.Tensor | None = None
+        told = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        works = [self.processes.allreduce([told])] if numbers else []
+        sent = []
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
             some = [tensor for tensor in tensors if tensor.dtype == dtype]
-            parts = [tensor.reshape(-1) for tensor in some]
-            boards = rides and passengers is None and dtype in _PRECISE
-            if boards:
-                parts.append(slots.write(numbers, self.part).to(parts[0]))
-            flat = torch.cat(parts)
+            flat = torch.cat([tensor.reshape(-1) for tensor in some])
             works.append(self.processes.allreduce([flat]))
-            found = list(torch.split(flat, [part.numel() for part in parts]))
-            if boards:
-                passengers = found.pop()
-            sent.append((some, found))
+            sent.append((some, flat))
 
         def arrive() -> list[float]:
             self.wait(*works)
-            for some, found in sent:
-                views = [part.view(one.shape) for part, one in zip(found, some, strict=True)]
+            for some, flat in sent:
+                parts = torch.split(flat, [one.numel() for one in some])
+                views = [part.view(one.shape) for part, one in zip(parts, some, strict=True)]
                 torch._foreach_copy_(some, views)
-            return alone.tolist() if passengers is None else slots.read(passengers, size)
+            return told.tolist()
 
         return arrive
-
-    def carries(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float]) -> bool:
-        """Tell whether numbers travel with tensors: these are precise enough, and ranks few."""
-        precise = any(tensor.dtype in _PRECISE for tensor in tensors)
-        return bool(numbers) and precise and self.part.size <= _MANY
 
     def total_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
         for parameter in parameters:

@@ -402,6 +402,8 @@ class Rank:
         try:
             train_epoch(training)
         except Paused:
+            if self.together is not None:
+                self.together.tell(net.records_.updates)
             return "paused"
         return "epoch"
 

@@ -126,6 +126,8 @@ class Reins:
         rank, every = self.rank, self.rank.order.checkpoint_every
         if every is None or run.update % every or not (self.watching or rank.averages):
             return
+        if rank.together is not None:
+            rank.together.tell(rank.net.records_.updates)
         name = f"checkpoint/{run.update}/{rank.place}"
         rank.board.put(name, pack_state(rank.net) if self.watching else pack_ranks(rank.net))
         rank.say("checkpoint", name=name, segment=self.segment, update=run.update)
