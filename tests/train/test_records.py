@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from skorch.callbacks import LRScheduler
 
 from accelerando.batch_size import GeoDamp
-from accelerando.train import net as net_module
+from accelerando.train import prepare
 from accelerando.train.progress import Progress
 from accelerando.train.run import Run
 from tests.nets import classifier, regressor
@@ -84,7 +84,7 @@ def test_the_live_line_shows_in_a_terminal_and_nowhere_else(line, monkeypatch):
         out = io.StringIO()
         console = Console(file=out, force_terminal=terminal, width=150)
         monkeypatch.setattr(
-            net_module, "Progress", lambda v, verbose=verbose, c=console: Progress(verbose, c)
+            prepare, "Progress", lambda v, verbose=verbose, c=console: Progress(verbose, c)
         )
         regressor(max_epochs=2).fit(*line)
         shown[name] = out.getvalue()

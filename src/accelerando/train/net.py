@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import warnings
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, ClassVar, Self
 
@@ -13,7 +11,7 @@ import skorch
 import torch
 from dask import is_dask_collection
 from sklearn.callback import CallbackSupportMixin, with_callbacks
-from skorch.callbacks import Callback, PrintLog, ProgressBar
+from skorch.callbacks import Callback
 from skorch.dataset import get_len
 from torch.utils.data import DataLoader
 
@@ -22,23 +20,19 @@ from accelerando.compress import Compressor, as_compressor
 from accelerando.sync import Averaging, Strategy, as_strategy
 from accelerando.train import averaging, checks, meeting, state
 from accelerando.train.built import Built, is_factory
-from accelerando.train.company import AllReduceHere
 from accelerando.train.control import Control
-from accelerando.train.data import MemoryBatches, in_memory, make_feed
-from accelerando.train.exchange import AloneCompressed
-from accelerando.train.feed import Feed
+from accelerando.train.data import MemoryBatches, in_memory
 from accelerando.train.fleet import Fleet
-from accelerando.train.interrupt import Interrupt
 from accelerando.train.layout import settle_layout
+from accelerando.train.listeners import Listeners, counting
 from accelerando.train.loop import Here, Training
 from accelerando.train.memory import steady_memory
 from accelerando.train.microbatch import MicroBatch
-from accelerando.train.progress import Progress
+from accelerando.train.prepare import prepare
 from accelerando.train.records import Records, last_row
 from accelerando.train.routing import split_params
 from accelerando.train.run import RNG_LOCK, Run
 from accelerando.train.weights import training_weights
-from accelerando.train.world import Alone, World
 
 EVALUATION_ROWS = 512
 OWN_PREFIXES = ("batch_size", "compression", "sync")
@@ -170,7 +164,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         self.micro_ = self._micro_batch(self.run_)
         self.resume_: state.Resume | None = None
         self.saves_ = state.Saves()
-        self.listeners_: tuple[Any, Any, dict[str, list[Callback]]] = (None, None, {})
+        self.listeners_ = Listeners()
         with RNG_LOCK, torch.random.fork_rng(devices=[], enabled=self.run_.seeded):
             if self.run_.seeded:
                 torch.manual_seed(self.run_.seed)
@@ -182,7 +176,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         super().initialize_callbacks()
         if not isinstance(self.batch_size, int):
             named: list[tuple[str, Any]] = vars(self)["callbacks_"]
-            self.callbacks_ = [(name, _counting(callback)) for name, callback in named]
+            self.callbacks_ = [(name, counting(callback)) for name, callback in named]
         return self
 
     def _micro_batch(self, run: Run) -> MicroBatch:
@@ -237,7 +231,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
             checks.check_weights(self, X)
             weights = training_weights(sample_weight, get_len(X), datasets[0])
         with ExitStack() as stack:
-            training = self._training(datasets[0], epochs, weights, fit_params)
+            training = prepare(self, datasets[0], epochs, weights, fit_params)
             for context in (steady_memory(), self.run_.randomness()):
                 stack.enter_context(context)
             stack.enter_context(training.progress)
@@ -251,102 +245,6 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
                 self._note_end(training, error)
                 raise
         return self
-
-    def _training(
-        self, dataset: Any, epochs: int | None, weights: torch.Tensor | None, fit_params: Any
-    ) -> Training:
-        """Gather what the loop works with, and begin or continue a run."""
-        checks.check_settings(self)
-        self._read_checkpoint()
-        own_step = checks.check_overrides(self, weighted=weights is not None)
-        checks.check_closures(self)
-        feed = self._feed(dataset)
-        checks.check_feed(self, feed)
-        self._begin_or_continue(feed, self.max_epochs if epochs is None else epochs)
-        self.micro_.whole = self.micro_batch_size is None or (
-            self.micro_batch_size == "auto" and (own_step or not checks.may_split(self))
-        )
-        self.control_.check(checks.setting(self, own_step=own_step))
-        together = self._together(feed, own_step=own_step)
-        return Training(
-            net=self,
-            feed=feed,
-            run=self.run_,
-            policy=self.policy_,
-            max_batch_size=self.max_batch_size,
-            micro=self.micro_,
-            records=self.records_,
-            progress=Progress(self.verbose),
-            interrupt=Interrupt(),
-            control=self.control_,
-            divisible=checks.divisible(self) and not own_step,
-            world=self._world() if together is None else together.world,
-            averaging=together,
-            batches=checks.ranks_here(self, self.strategy_),
-            weights=weights,
-            fit_params=fit_params,
-            own_step=own_step,
-            after_updates=self._write_checkpoint if self.client is None else None,
-            every=self.checkpoint_every if self.checkpoint is not None else None,
-        )
-
-    def _world(self) -> World:
-        """Return the world of training in this process; ranks of a cluster make their own."""
-        compressor = self.compressor()
-        if self.virtual_ranks > 1:
-            return AllReduceHere(self, self.virtual_ranks)
-        if compressor is None or self.client is not None:
-            return Alone()
-        checks.check_alone(compressor)
-        return AloneCompressed(self, compressor)
-
-    def _together(self, feed: Feed, *, own_step: bool) -> averaging.Together | None:
-        """Return what averages the parameters of virtual ranks, if that is the strategy."""
-        checks.check_ranks(self, feed, own_step=own_step)
-        if not isinstance(self.strategy_, Averaging) or self.client is not None:
-            return None
-        here, watch = checks.ranks_here(self, self.strategy_), self.control_.watches_spread
-        return averaging.Together(self, self.strategy_, here, watch_every=watch)
-
-    def _feed(self, dataset: Any) -> Feed:
-        if hasattr(dataset, "lengths"):
-            from accelerando.train.cluster.chunks import ShardFeed
-
-            return ShardFeed(dataset.lengths)
-        options = {
-            k: v for k, v in self.get_params_for("iterator_train").items() if k != "batch_size"
-        }
-        return make_feed(dataset, options, loader=self.iterator_train)
-
-    def _begin_or_continue(self, feed: Feed, epochs: int) -> None:
-        run, policy = self.run_, self._policy()
-        if policy != self.policy_:  # changed by set_params since the last call
-            self.policy_, run.policy_state = policy, policy.start()
-        control = Control.of(self.monitors, self.policies, policy)
-        strategy = self.strategy()
-        if strategy != self.strategy_:
-            self.strategy_, run.sync = strategy, averaging.start(strategy)
-            self.fleet_ = self.saved_ranks_ = None  # all start from the model that is there
-        if control != self.control_:
-            self.control_, run.control = control, control.start()
-        self.records_.watch(self._columns())
-        if run.update == 0 and not run.policy_state:
-            run.policy_state = policy.start()
-        other_data = feed.n_examples is not None and run.n_examples not in (None, feed.n_examples)
-        if run.interrupted and run.cursor and other_data:
-            warnings.warn(
-                f"The interrupted epoch had {run.n_examples} training examples, these data have "
-                f"{feed.n_examples}: a new run of {epochs} epochs begins, the rest is left out.",
-                stacklevel=2,
-            )
-            run.end_epoch()
-            run.until = run.epoch
-        resume, self.resume_ = self.resume_, None
-        if run.interrupted and resume is not None:
-            state.continue_with(self, resume)
-        if not run.interrupted:
-            run.until = run.epoch + epochs
-        run.n_examples = feed.n_examples if feed.n_examples is not None else run.n_examples
 
     def _engine(self, training: Training, datasets: Any) -> AbstractContextManager[Any]:
         """Return what trains the epochs: the loop in this process, or the ranks of a cluster."""
@@ -447,7 +345,7 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
         row = table.values[-len(table.columns) :]
         newest = dict(zip(table.columns, row, strict=False))
         drive = vars(self).get("drive_")
-        heard = dict(drive.newest) if drive is not None else {}
+        heard = dict(drive.hearing.newest) if drive is not None else {}
         if heard.get("update", 0) > newest.get("update", 0):
             told = heard.pop("signals", {})
             numbers = {k: v for k, v in heard.items() if isinstance(v, int | float)}
@@ -516,38 +414,10 @@ class AdaptiveNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
 
     def listeners(self, method_name: str) -> list[Callback]:
         """Return the callbacks that do anything at this event; most do nothing at most events."""
-        callbacks, verbose, known = self.listeners_
-        if callbacks is not self.callbacks_ or verbose != self.verbose:
-            known = {}
-            self.listeners_ = (self.callbacks_, self.verbose, known)
-        if method_name not in known:
-            idle = getattr(Callback, method_name)
-            known[method_name] = [
-                callback
-                for _, callback in self.callbacks_
-                if getattr(type(callback), method_name) is not idle
-                and not _prints_for_nobody(callback, self.verbose)
-            ]
-        return known[method_name]
+        return self.listeners_.at(method_name, self.callbacks_, self.verbose)
 
     def on_batch_begin(
         self, net: Any, batch: Any = None, training: bool = False, **kw: Any
     ) -> None:
         """Open the batch's row in the history."""
         last_row(self.history_)["batches"].append({})
-
-
-def _counting(callback: Any) -> Any:
-    """Let a progress bar learn the number of batches from the epoch before."""
-    if isinstance(callback, ProgressBar) and callback.batches_per_epoch == "auto":
-        callback = copy.copy(callback)
-        callback.batches_per_epoch = "count"
-    return callback
-
-
-def _prints_for_nobody(callback: Callback, verbose: Any) -> bool:
-    """Tell whether a callback would format a table only to throw it away.
-
-    On small data that takes longer than many an epoch.
-    """
-    return type(callback) is PrintLog and callback.sink is print and not verbose

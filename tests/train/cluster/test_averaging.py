@@ -253,7 +253,7 @@ def when(net, update, action):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             drive = getattr(net, "drive_", None)
-            if drive is not None and drive.newest_update >= update:
+            if drive is not None and drive.hearing.update >= update:
                 return action()
             time.sleep(0.002)
         return None

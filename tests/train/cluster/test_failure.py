@@ -76,7 +76,7 @@ def when(net, update, action):
     """Do something in another thread once so many updates are known to be done."""
 
     def wait():
-        while getattr(net, "drive_", None) is None or net.drive_.newest_update < update:
+        while getattr(net, "drive_", None) is None or net.drive_.hearing.update < update:
             time.sleep(0.002)
         action()
 

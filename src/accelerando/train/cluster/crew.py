@@ -11,8 +11,8 @@ from typing import Any
 from accelerando._workers import workers_of
 from accelerando.exceptions import ClusterError
 from accelerando.train.cluster.board import Board, Notes
-from accelerando.train.cluster.rank import serve
 from accelerando.train.cluster.scaling import Scaling
+from accelerando.train.cluster.task import serve
 
 log = logging.getLogger("accelerando")
 

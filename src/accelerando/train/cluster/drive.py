@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,20 +10,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import cloudpickle
-from sklearn.base import clone
 
 from accelerando._topic import stop_listening
 from accelerando._workers import workers_of
 from accelerando.exceptions import ClusterError
 from accelerando.train.cluster.board import Board
-from accelerando.train.cluster.callbacks import check_callbacks, on_ranks
+from accelerando.train.cluster.callbacks import check_callbacks
 from accelerando.train.cluster.checkpoints import Checkpoints
 from accelerando.train.cluster.crew import Crew, Host
 from accelerando.train.cluster.demand import Demand
+from accelerando.train.cluster.hearing import Hearing
 from accelerando.train.cluster.holders import Holders
-from accelerando.train.cluster.order import Order
+from accelerando.train.cluster.order import order_for
 from accelerando.train.cluster.own import Own
-from accelerando.train.cluster.place import place, plan_feed, plan_valid
+from accelerando.train.cluster.place import place, plan_valid
 from accelerando.train.cluster.post import posted
 from accelerando.train.cluster.roster import Bound, threads_for
 from accelerando.train.cluster.scaling import Scaling
@@ -48,9 +47,10 @@ def driving(net: Any, training: Training, datasets: Any) -> Iterator[Drive]:
         drive = Drive(net, training, datasets, board, run, topic)
         # What refers to each other in a circle would keep the user's arrays alive for a while.
         stack.callback(vars(drive).clear)
+        stack.callback(vars(drive.hearing).clear)  # Dask's client does not forget it at once
         net.drive_ = drive
         stack.callback(delattr, net, "drive_")
-        client.subscribe_topic(topic, drive.hear)
+        client.subscribe_topic(topic, drive.hearing.hear)
         stack.callback(stop_listening, client, topic)
         stack.callback(drive.crew.disband)
         yield drive
@@ -67,7 +67,7 @@ class Drive:
         client = net.client
         self.holders = Holders(client, run, datasets[0])
         self.valid_plan = plan_valid(net, datasets[1], training.feed)
-        order = cloudpickle.dumps(self._order(net, training, topic))
+        order = cloudpickle.dumps(order_for(net, training, self.valid_plan, topic))
         self._wait_for_workers(client)
 
         def supply(*, again: bool) -> list[Any]:
@@ -92,47 +92,11 @@ class Drive:
         self.averages = self.demand.averages
         self.members: list[Host] = []
         self.checkpoints = Checkpoints()
-        self.heard: dict[str, Any] | None = None
-        self.newest: dict[str, Any] = {}
-        self._heard_update = 0
-        self.update_seconds = 0.0
+        self.hearing = Hearing(training)
         self.ahead = 0
         self.blobs: dict[str, bool] = {}
         self._pausing = False
         self._ready_since: float | None = None
-
-    def _order(self, net: Any, training: Training, topic: str) -> Order:
-        """Gather what every rank has to know."""
-        callbacks, net.callbacks = net.callbacks, None  # they stay here, and some cannot be cloned
-        try:
-            replica = clone(net)
-        finally:
-            net.callbacks = callbacks
-        replica.set_params(
-            callbacks="disable",
-            train_split=None,
-            verbose=0,
-            client=None,
-            checkpoint=None,
-            sync=None,
-        )
-        options = {
-            k: v for k, v in net.get_params_for("iterator_train").items() if k != "batch_size"
-        }
-        return Order(
-            net=replica,
-            policy=training.policy,
-            strategy=net.strategy_,
-            feed=plan_feed(training.feed, options, net.iterator_train),
-            valid=self.valid_plan,
-            weights=training.weights,
-            fit_params=dict(training.fit_params),
-            whole=training.micro.whole,
-            seconds=net.rank_timeout,
-            checkpoint_every=net.checkpoint_every if net.checkpoint is not None else None,
-            topic=topic,
-            callbacks=on_ranks(net),
-        )
 
     def _wait_for_workers(self, client: Any) -> None:
         try:
@@ -324,7 +288,7 @@ class Drive:
         cancelled = False
         while True:
             self.crew.attend()
-            self._show()
+            self.hearing.show()
             present = [host for host in self.members if host.place in self.crew.hosts]
             busy = [host for host in present if host.status == "training"]
             if not busy:
@@ -350,7 +314,7 @@ class Drive:
         They notice within milliseconds, too, unless they are deep in a long computation, or speak
         to each other only when they meet. One that is given up too early comes back as a newcomer.
         """
-        until_they_meet = self.update_seconds * float(self.newest.get("period", 1))
+        until_they_meet = self.hearing.update_seconds * float(self.hearing.newest.get("period", 1))
         return max(_ANSWER_SECONDS, 3.0 * until_they_meet)
 
     def _pause(self) -> None:
@@ -414,31 +378,6 @@ class Drive:
             self.crew.tell("knee", found)
         if self.demand.tries:
             self.crew.recruit(self._wanted())
-
-    def hear(self, event: tuple[float, dict[str, Any]]) -> None:
-        """Keep the newest progress event; called from Dask's own thread."""
-        self.heard = self.newest = event[1]
-        self._heard_update = event[1]["update"]
-
-    @property
-    def newest_update(self) -> int:
-        """The newest update this process has heard of."""
-        return max(self._heard_update, self.training.run.update)
-
-    def _show(self) -> None:
-        heard, self.heard = self.heard, None
-        if heard is None:
-            return
-        run = self.training.run
-        self.update_seconds = heard["batch_size"] / max(heard["examples_per_second"], 1e-9)
-        now = dataclasses.replace(
-            run,
-            epoch=heard["epoch"],
-            cursor=heard["cursor"],
-            update=heard["update"],
-            batch_size=heard["batch_size"],
-        )
-        self.training.progress.update(now, heard["loss"], heard["lr"], cluster=heard)
 
     # -- states -----------------------------------------------------------------------------------
 

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from sklearn.base import clone
 
 from accelerando.batch_size import BatchSizePolicy
 from accelerando.sync import Strategy
+from accelerando.train.cluster.callbacks import on_ranks
+from accelerando.train.cluster.place import plan_feed
+from accelerando.train.loop import Training
 
 
 @dataclass
@@ -55,3 +59,47 @@ class Order:
     checkpoint_every: int | None
     topic: str
     callbacks: list[tuple[str, Any]]
+
+
+def order_for(net: Any, training: Training, valid: Any, topic: str) -> Order:
+    """Gather what every rank has to know.
+
+    Parameters
+    ----------
+    net : estimator
+        Of the user.
+    training : Training
+        Of the driver.
+    valid : object with ``build(data)``, or None
+        How to read the validation batches.
+    topic : str
+        Of the progress events.
+    """
+    callbacks, net.callbacks = net.callbacks, None  # they stay here, and some cannot be cloned
+    try:
+        replica = clone(net)
+    finally:
+        net.callbacks = callbacks
+    replica.set_params(
+        callbacks="disable",
+        train_split=None,
+        verbose=0,
+        client=None,
+        checkpoint=None,
+        sync=None,
+    )
+    options = {k: v for k, v in net.get_params_for("iterator_train").items() if k != "batch_size"}
+    return Order(
+        net=replica,
+        policy=training.policy,
+        strategy=net.strategy_,
+        feed=plan_feed(training.feed, options, net.iterator_train),
+        valid=valid,
+        weights=training.weights,
+        fit_params=dict(training.fit_params),
+        whole=training.micro.whole,
+        seconds=net.rank_timeout,
+        checkpoint_every=net.checkpoint_every if net.checkpoint is not None else None,
+        topic=topic,
+        callbacks=on_ranks(net),
+    )

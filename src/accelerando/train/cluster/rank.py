@@ -1,19 +1,13 @@
-"""A rank: a long Dask task that trains when told to and answers questions in between."""
+"""A rank: it trains when told to, and answers questions in between."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle
 import torch
-from distributed import get_worker, secede
-from distributed.comm import get_address_host
 from skorch.history import History
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
@@ -22,8 +16,7 @@ from accelerando.sync import Averaging
 from accelerando.train.averaging import Together, start
 from accelerando.train.checks import divisible
 from accelerando.train.cluster.apart import Apart
-from accelerando.train.cluster.board import Address, Board
-from accelerando.train.cluster.calm import calm
+from accelerando.train.cluster.board import Board
 from accelerando.train.cluster.chunks import ShardFeed, withdraw
 from accelerando.train.cluster.contact import is_loss_of_contact
 from accelerando.train.cluster.forming import form
@@ -39,7 +32,6 @@ from accelerando.train.layout import settle_layout
 from accelerando.train.loop import Training, train_epoch
 from accelerando.train.loss import every_row_counts
 from accelerando.train.meeting import settle
-from accelerando.train.memory import steady_memory
 from accelerando.train.records import Records
 from accelerando.train.tree import only_tensors
 
@@ -47,59 +39,8 @@ _FORMING_SECONDS = 60.0
 _NAP = (0.001, 0.01)  # between two looks at the board: at first, and at most
 
 
-def serve(sealed: bytes, data: Any, address: tuple[str, int], place: str) -> None:
-    """Be a rank until told to stop, or until the board is gone because the driver is.
-
-    The order comes sealed, as the bytes of a pickle made by the driver: every rank opens a copy of
-    its own, which it may change.
-    """
-    worker = get_worker()
-    secede()  # other tasks, and ranks of other fits, go on beside this one
-    ended: list[BaseException | None] = []
-
-    def live() -> None:
-        try:
-            ended.append(_live(cloudpickle.loads(sealed), data, Address(*address), place, worker))
-        except BaseException as error:
-            ended.append(error)
-
-    # In a thread that Dask does not know of: its profiler would stop a task's thread a hundred
-    # times a second to look at the stack, which costs the other ranks as much as this one.
-    with steady_memory(one_arena=True):
-        thread = threading.Thread(target=live, name=place, daemon=True)
-        thread.start()
-        thread.join()
-    if ended[0] is not None:
-        raise ended[0]
-
-
-def _live(
-    order: Order, data: Any, address: Address, place: str, worker: Any
-) -> BaseException | None:
-    host = get_address_host(worker.address)
-    with _threads(worker.state.nthreads), calm(worker):
-        rank = Rank(order, data, Board(address), place, host, worker)
-        rank.warm_up()
-        with contextlib.suppress(_BoardGone):
-            rank.say("ready")
-            rank.obey()
-        rank.leave()
-    return rank.error
-
-
-class _BoardGone(Exception):  # noqa: N818  no error: the driver may just be done
+class BoardGone(Exception):  # noqa: N818  no error: the driver may just be done
     """Nobody is there to work for."""
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with as many threads as Dask gave the worker."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(max(1, count))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @dataclass
@@ -166,7 +107,7 @@ class Rank:
                 return
             try:
                 getattr(self, f"do_{kind}")(**command)
-            except _BoardGone:
+            except BoardGone:
                 raise
             except Exception as error:
                 # The task ends with it when the driver has taken from this rank what it needs.
@@ -180,7 +121,7 @@ class Rank:
             try:
                 command = self.board.commanded(self.place, number)
             except RuntimeError as error:
-                raise _BoardGone from error
+                raise BoardGone from error
             if command is not None:
                 return command
             time.sleep(min(_NAP[1], max(_NAP[0], 0.05 * (time.monotonic() - began))))
@@ -190,7 +131,7 @@ class Rank:
         try:
             self.board.drop({"kind": kind, "place": self.place, **facts})
         except RuntimeError as error:
-            raise _BoardGone from error
+            raise BoardGone from error
 
     def _position(self) -> dict[str, int]:
         """Return where this rank stands: the update, how often ranks have met, and since when."""
@@ -204,7 +145,7 @@ class Rank:
             content = pack_state(self.net, own=own) if shown else pack_ranks(self.net)
             self.board.put(name, content)
         except RuntimeError as error:
-            raise _BoardGone from error
+            raise BoardGone from error
         self.say("state", name=name, **self._position())
 
     def do_validate(self, numbers: list[int], name: str) -> None:
@@ -336,7 +277,7 @@ class Rank:
         try:
             return self.board.flag(name)
         except RuntimeError as error:
-            raise _BoardGone from error
+            raise BoardGone from error
 
     def _share(self, source: int, blob: str | None) -> None:
         """Take up the state of the rank `source`, which may first get it from the driver."""
