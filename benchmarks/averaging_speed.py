@@ -16,10 +16,10 @@ DDP + PowerSGD(2)  the same with torch's powerSGD_hook
 
 A small convolutional network on CIFAR-10; SGD with momentum 0.9 and a rate that falls to a tenth
 after half and after three quarters of the epochs, so that ADPSGD's period can grow. The share of
-communication is 1 - c / t, with an update's time c without a limit and t with it; the shares really
-met are in the table. Seconds are those of the updates. The whole time has also what happens between
-epochs, when a state comes to this process, and where ranks average one more average for it. The
-target is judged by both.
+communication is 1 - c / t, with an update's time c without a limit, measured before and after, and
+t with it; the shares really met are in the table. Seconds are those of the updates. The whole time
+has also what happens between epochs, when a state comes to this process, and where ranks average
+one more average for it. The target is judged by both.
 
 Rows of a rank, updates of an epoch and the steps of the rate are those of the paper's CIFAR-10; the
 rows are fewer, and are known by heart at the end. What ADPSGD gains depends on when its period
@@ -76,7 +76,7 @@ def main() -> None:
             options += [f"--{name}", str(value)]
     results = found_inside(__file__, args.ranks, *options)
     settings = {**results["settings"], "paper": PAPER}
-    table = summary(results["rows"], settings["bandwidths"]["compute"])
+    table = summary(results["rows"])
     show(table, settings)
     found = {} if args.quick else {"evidence": evidence(table, settings)}
     path = output_path(args, __file__)
@@ -97,7 +97,7 @@ def arguments() -> argparse.Namespace:
 # -- what came out ---------------------------------------------------------------------------------
 
 
-def summary(rows: list[dict[str, Any]], compute: float) -> list[dict[str, Any]]:
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return means over the rounds, and ratios to full synchronisation with the same network."""
     found = []
     for share in sorted({row["share"] for row in rows}):
@@ -107,7 +107,7 @@ def summary(rows: list[dict[str, Any]], compute: float) -> list[dict[str, Any]]:
             way: {name: mean(run[name] for run in runs) for name in (*MEASURED, "synchronisations")}
             for way, runs in ways.items()
         }
-        full = means[FULL]
+        full, compute = means[FULL], mean(run["compute"] for run in ways[FULL])
         for way in sorted(means, key=lambda name: means[name]["seconds"], reverse=True):
             one, counted = means[way], [run["counted_bytes"] for run in ways[way]]
             found.append(
