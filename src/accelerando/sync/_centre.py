@@ -46,7 +46,9 @@ class ModelAveraging(Averaging):
         second grow by at least 5 %. The log (``net.world_log_``) and the rows of ``net.history``
         ("replicas", "replicas_throughput") say what was measured.
     momentum : float
-        μ of the central model. The replicas' own optimizer should then have none.
+        μ of the central model; CROSSBOW's is 0.9. The replicas' own optimizer should then have
+        none: together they would multiply. It is 0 by default: in ``benchmarks/replicas.py``
+        replicas with momentum of their own learned more, with the best step size for each.
     correction : float or None
         α; None is one over the number of replicas, with which :math:`z` is their average. With
         less it is an average over time, too: of about 1 / (n α) meetings. In
@@ -63,11 +65,11 @@ class ModelAveraging(Averaging):
     --------
     >>> from accelerando.sync import ModelAveraging
     >>> ModelAveraging(4).rule(ranks=4)
-    Pull(alpha=0.25, momentum=0.9)
+    Pull(alpha=0.25, momentum=0.0)
     """
 
     replicas: int | str
-    momentum: float = 0.9
+    momentum: float = 0.0
     correction: float | None = None
     period: int = 1
 
