@@ -1,6 +1,7 @@
 """What ranks talk through, and how they find out."""
 
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -48,7 +49,7 @@ def test_a_gpu_has_a_name_that_no_other_has(monkeypatch):
         uuid = "1234-5678"
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
-    monkeypatch.setattr(forming.socket, "gethostname", lambda: "node1")
+    monkeypatch.setattr(forming, "socket", SimpleNamespace(gethostname=lambda: "node1"))
     assert forming.name_of(GPU) == "node1 1234-5678"
 
 
