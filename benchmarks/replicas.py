@@ -116,8 +116,8 @@ def moving_average(module: nn.Module) -> AveragedModel:
 
 def swap(one: nn.Module, other: nn.Module) -> None:
     """Let two modules have each other's parameters and statistics."""
-    for module in (nn.Module.parameters, nn.Module.buffers):
-        for a, b in zip(module(one), module(other), strict=True):
+    for tensors_of in (nn.Module.parameters, nn.Module.buffers):
+        for a, b in zip(tensors_of(one), tensors_of(other), strict=True):
             a.data, b.data = b.data, a.data
 
 
