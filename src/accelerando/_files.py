@@ -1,0 +1,52 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a binary file that replaces `path` when the block ends without an error.
+
+    The content goes to a temporary file in the same directory, is flushed to disk and then renamed.
+    The directory is flushed, too, so that the rename itself survives a power cut. If the block
+    raises, the temporary file is removed and `path` is what it was.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "numbers"
+    >>> with atomic_write(path) as file:
+    ...     _ = file.write(b"1 2 3")
+    >>> path.read_bytes()
+    b'1 2 3'
+    """
+    target = Path(path).absolute()
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    sync_directory(target.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Flush a directory, so that files that were renamed or removed in it stay that way."""
+    if not hasattr(os, "O_DIRECTORY"):  # Windows cannot open a directory
+        return
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,48 @@
+"""A file is replaced whole, or stays what it was."""
+
+import os
+
+import pytest
+
+from accelerando import _files
+from accelerando._files import atomic_write
+
+
+def test_the_new_content_replaces_the_old(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with atomic_write(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(error), atomic_write(path) as file:
+        file.write(b"half")
+        raise error
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_content_is_on_disk_before_the_rename_and_the_directory_after_it(tmp_path, monkeypatch):
+    calls = []
+
+    def record(name):
+        original = getattr(os, name)
+
+        def wrapper(*args, **kwargs):
+            calls.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(_files.os, name, wrapper)
+
+    record("fsync")
+    record("replace")
+    with atomic_write(tmp_path / "file") as file:
+        file.write(b"new")
+    assert calls == ["fsync", "replace", "fsync"]
