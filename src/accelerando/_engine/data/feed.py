@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
+from torch.utils.data import DataLoader
+
+from accelerando.exceptions import UnsupportedError
 
 Rows = npt.NDArray[np.int64]
 Order = Callable[[int, int, int], Rows]
@@ -344,3 +347,59 @@ class ArrayBatches:
         indices = np.arange(self.feed.n_rows)
         for start in range(0, len(indices), self.rows):
             yield self.feed.gather(indices[start : start + self.rows])
+
+
+def choose_feed(
+    arrays: tuple[Any, Rows | None] | None,
+    dataset: Any,
+    options: dict[str, Any],
+    *,
+    loader: type[Any] = DataLoader,
+    chunk: int = 64,
+) -> Feed:
+    """Return the feed for a data set.
+
+    Parameters
+    ----------
+    arrays : (data, subset) or None
+        The arrays behind `dataset` and its rows among theirs, if it consists of plain arrays.
+    dataset : torch.utils.data.Dataset
+        The training set, after the validation rows have been split off.
+    options : dict
+        The arguments of the loader without ``batch_size``. Those that only a loader understands
+        (``num_workers``, ``collate_fn``) cause arrays to be read through a loader, too.
+    loader : class
+        ``DataLoader``, or a subclass, through which all data are read.
+    chunk : int
+        Rows that a worker process delivers at a time.
+
+    Examples
+    --------
+    >>> data = torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))
+    >>> arrays = list(data.tensors), None
+    >>> [type(choose_feed(a, data, {})).__name__ for a in (arrays, None)]
+    ['ArrayFeed', 'LoaderFeed']
+    """
+    shuffle = bool(options.get("shuffle", True))
+    drop_last = bool(options.get("drop_last", False))
+    rest = {key: value for key, value in options.items() if key not in ("shuffle", "drop_last")}
+    if rest.get("batch_sampler") is not None:
+        raise UnsupportedError(
+            "iterator_train__batch_sampler decides the batches itself, so that no batch-size "
+            "policy can. Pass iterator_train__sampler for your own order, and batch_size."
+        )
+    sampler = rest.pop("sampler", None)
+    order = _order_of(shuffle, sampler)
+    if arrays is not None and loader is DataLoader and not any(rest.values()):
+        return ArrayFeed(*arrays, order=order, drop_last=drop_last)
+    from accelerando._engine.data.loader import choose_loader  # a fit on arrays needs none
+
+    return choose_loader(
+        dataset, rest, sampler, order=order, drop_last=drop_last, loader=loader, chunk=chunk
+    )
+
+
+def _order_of(shuffle: bool, sampler: Any) -> Order:
+    if sampler is not None:
+        return lambda seed, epoch, n: np.fromiter(sampler, dtype=np.int64)
+    return epoch_order if shuffle else (lambda seed, epoch, n: np.arange(n))
