@@ -162,13 +162,7 @@ def epoch_order(seed: int, epoch: int, n: int) -> Rows:
 
 
 def sample_rows(seed: int, update: int, n: int, fraction: float) -> Rows:
-    """Return the sorted rows on which a policy's measurement before `update` is made.
-
-    Examples
-    --------
-    >>> len(sample_rows(seed=0, update=5, n=100, fraction=0.2))
-    20
-    """
+    """Return the sorted rows on which a policy's measurement before `update` is made."""
     if fraction >= 1:
         return np.arange(n)
     size = max(1, round(fraction * n))
@@ -225,14 +219,9 @@ def concatenate(trees: Sequence[Any]) -> Any:
 
 
 def unpack(batch_data: Any) -> tuple[Any, Any]:
-    """Return X and y of a batch.
+    """Return X and y of a batch; raise ``ValueError`` unless it has exactly these two values.
 
-    A single item with exactly two rows cannot be recognized: it would be split into X and y.
-
-    Raises
-    ------
-    ValueError
-        If the batch does not consist of exactly two values.
+    A single tensor with exactly two rows cannot be recognized: it would be split into X and y.
     """
     try:
         X, y = batch_data
