@@ -1,4 +1,4 @@
-"""Policies for the batch size that follow the noise in the gradients."""
+"""Noise policies: the batch size follows the noise in the gradients."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from accelerando._decisions import Decision, Signals, State
+from accelerando._validation import check_integer, check_number
 from accelerando.monitor import GradientNoiseScale, GradientVariance, Monitor
-from accelerando.policies._decision import Decision, Signals
-from accelerando.policies._policy import Policy, State, check_number
+from accelerando.policies._core import Policy
 
 
 def step_towards(size: float, wanted: float, growth: float) -> float:
-    """Return the wanted size, at most `growth` times larger or smaller than the present one.
+    """Return the wanted size, but at most `growth` times larger or smaller than `size`.
 
     >>> step_towards(100, 1000, growth=2.0), step_towards(100, 90, growth=2.0)
     (200.0, 90)
@@ -27,12 +28,12 @@ class NoiseScale(Policy):
     .. math:: B \to \text{share} \cdot B_\text{noise}
 
     Below the noise scale a batch twice as large takes nearly twice the step in one update; above
-    it more rows gain nothing. The sample policy of KungFu (Listing 1 of Mai et al.), with bounds:
-    one decision changes the batch by at most the factor `growth`, after at least `dwell` updates,
-    and not for less than 5 %. An estimate whose error exceeds `surest` is not acted upon; while
-    the noise scale is known only to be above a bound, the batch grows to that bound.
+    it more rows gain nothing. This is the sample policy of KungFu (Listing 1 of Mai et al.) with
+    bounds: one decision changes the batch by at most the factor `growth`, after at least `dwell`
+    updates, and by at least 5 %. The policy ignores an estimate whose error exceeds `surest`. While
+    only a lower bound of the noise scale is known, the batch grows to that bound.
 
-    It is also a batch-size policy: ``batch_size=NoiseScale(initial=64)``.
+    Pass it in ``policies=``, or as ``batch_size=NoiseScale(initial=64)``.
 
     Parameters
     ----------
@@ -45,9 +46,9 @@ class NoiseScale(Policy):
     dwell : int
         Updates between two decisions.
     smallest, largest : int or None
-        Bounds of the batch; the least is the first one if not given.
+        Bounds of the batch; `smallest` is the first batch size if not given.
     surest : float
-        The largest relative standard error that is acted upon.
+        The largest relative standard error of an estimate that the policy uses.
 
     References
     ----------
@@ -59,7 +60,7 @@ class NoiseScale(Policy):
     Examples
     --------
     >>> from accelerando.policies import NoiseScale, Signals
-    >>> signals = Signals({"update": 50, "batch_size": 128, "noise_scale": 1000.0,
+    >>> signals = Signals({"update": 50, "wanted_batch_size": 128, "noise_scale": 1000.0,
     ...                    "noise_scale_error": 0.1, "noise_scale_low": 800.0})
     >>> NoiseScale(growth=2.0)(signals).batch_size
     256.0
@@ -74,26 +75,25 @@ class NoiseScale(Policy):
     surest: float = 0.3
 
     needs: ClassVar[tuple[str, ...]] = GradientNoiseScale.signals
+    occasional: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("initial", "dwell"):
+        check_integer(self, "initial", self.initial)
+        for name in ("dwell", "share", "surest"):
             check_number(self, name, getattr(self, name), above=0)
-        check_number(self, "share", self.share)
-        check_number(self, "growth", self.growth, above=1.0)
-        check_number(self, "surest", self.surest)
+        check_number(self, "growth", self.growth, above=1)
         for name in ("smallest", "largest"):
-            if getattr(self, name) is not None:
-                check_number(self, name, getattr(self, name))
+            check_number(self, name, getattr(self, name), above=0, also={None: "None (no bound)"})
 
     def monitors(self) -> tuple[Monitor, ...]:
         # A batch that is off by a tenth costs nothing; one that lags behind costs updates.
         return (GradientNoiseScale(error=0.1),)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        state = state or {"first": signals["batch_size"], "last": 0}
+        state = state or {"first": signals["wanted_batch_size"], "last": 0}
         if signals["update"] - state["last"] < self.dwell:
             return None, state
-        size = signals["batch_size"]
+        size = signals["wanted_batch_size"]
         scale, low = signals["noise_scale"], signals["noise_scale_low"]
         if signals["noise_scale_error"] <= self.surest:
             wanted = self.share * scale
@@ -107,7 +107,7 @@ class NoiseScale(Policy):
 def _moved(
     policy: NoiseScale | NormTest, size: float, wanted: float, signals: Signals, state: State
 ) -> tuple[Decision | None, State]:
-    """Move the batch within its bounds, if that is worth it."""
+    """Return a decision for the wanted size within its bounds, or None for a change below 5 %."""
     smallest = policy.smallest if policy.smallest is not None else state["first"]
     wanted = max(wanted, smallest)
     if policy.largest is not None:
@@ -120,14 +120,14 @@ def _moved(
 
 @dataclass(frozen=True)
 class NormTest(Policy):
-    r"""Enlarge the batch when its gradient is noisier than it is long.
+    r"""Enlarge the batch when the noise of its gradient exceeds the gradient's norm.
 
     The batch is large enough if
 
     .. math:: \frac{\operatorname{tr} \Sigma}{B} \le \theta^2 \|G\|^2,
 
     and otherwise grows to :math:`\operatorname{tr} \Sigma / (\theta^2 \|G\|^2)`, at most by the
-    factor `growth` at a time. It never shrinks. It is also a batch-size policy:
+    factor `growth` at a time. It never shrinks. Pass it in ``policies=``, or as
     ``batch_size=NormTest(initial=64)``.
 
     Parameters
@@ -151,7 +151,7 @@ class NormTest(Policy):
     Examples
     --------
     >>> from accelerando.policies import NormTest, Signals
-    >>> signals = Signals({"update": 50, "batch_size": 128, "gradient_variance": 200.0,
+    >>> signals = Signals({"update": 50, "wanted_batch_size": 128, "gradient_variance": 200.0,
     ...                    "gradient_square": 1.0})
     >>> NormTest(theta=1.0)(signals).batch_size
     200.0
@@ -164,23 +164,24 @@ class NormTest(Policy):
     largest: int | None = None
 
     needs: ClassVar[tuple[str, ...]] = GradientVariance.signals
+    occasional: ClassVar[bool] = True
     smallest: ClassVar[int | None] = 1
 
     def __post_init__(self) -> None:
-        for name in ("initial", "dwell", "theta"):
-            check_number(self, name, getattr(self, name))
-        check_number(self, "growth", self.growth, above=1.0)
-        if self.largest is not None:
-            check_number(self, "largest", self.largest)
+        check_integer(self, "initial", self.initial)
+        for name in ("dwell", "theta"):
+            check_number(self, name, getattr(self, name), above=0)
+        check_number(self, "growth", self.growth, above=1)
+        check_number(self, "largest", self.largest, above=0, also={None: "None (no bound)"})
 
     def monitors(self) -> tuple[Monitor, ...]:
         return (GradientVariance(),)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        state = state or {"first": signals["batch_size"], "last": 0}
+        state = state or {"first": signals["wanted_batch_size"], "last": 0}
         if signals["update"] - state["last"] < self.dwell:
             return None, state
-        size = signals["batch_size"]
+        size = signals["wanted_batch_size"]
         allowed = self.theta**2 * signals["gradient_square"]
         if not signals["gradient_variance"] / size > allowed or allowed <= 0.0:
             return None, state
