@@ -132,9 +132,7 @@ class PlainModel:
     (2, False)
     """
 
-    def __init__(
-        self, module: nn.Module, criterion: Any, optimizer: torch.optim.Optimizer
-    ) -> None:
+    def __init__(self, module: nn.Module, criterion: Any, optimizer: torch.optim.Optimizer) -> None:
         self.components = Components(
             {"module": module}, {"criterion": criterion}, {"optimizer": optimizer}
         )
