@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelerando._engine.data.chunks import ChunkFeed, chunked_order, share_out
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(0, 5))
 def test_the_order_visits_every_row_once_and_mixes_chunks(lengths, epoch):
     order = chunked_order(1, epoch, lengths)
@@ -25,6 +26,7 @@ def test_the_order_stays_what_it_was():
     assert chunked_order(3, 1, [4, 0, 2, 5]).tolist() == [8, 3, 10, 4, 0, 7, 2, 6, 5, 1, 9]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=8),
     st.dictionaries(st.integers(0, 7), st.sampled_from("abcx")),

@@ -113,6 +113,7 @@ def test_a_short_remainder_comes_with_the_batch_before(make):
     assert batches.take(4, min_rows=2) is None
 
 
+@settings(deadline=None)
 @given(
     n=st.integers(1, 50),
     ranks=st.integers(1, 5),
@@ -186,7 +187,7 @@ def old_count(examples, rows, fewest, drop_last):
     return whole + (rest > 0 and (not joins or (whole == 0 and not drop_last)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(LEFT, WANTED, MIN_ROWS, st.booleans())
 def test_one_rule_replaces_those_of_four_feeds(left, wanted, min_rows, drop_last):
     rows = batch_rows(left, wanted, min_rows, drop_last) or None
@@ -197,7 +198,7 @@ def test_one_rule_replaces_those_of_four_feeds(left, wanted, min_rows, drop_last
         assert rows == old_chunks(left, wanted, min_rows)
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(LEFT, WANTED, MIN_ROWS, st.booleans())
 def test_counting_batches_equals_taking_them(left, wanted, min_rows, drop_last):
     rest, taken = left, 0
@@ -217,6 +218,7 @@ def test_nothing_left_is_no_batch():
 # -- orders ------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 10**6), st.integers(0, 200))
 def test_an_epochs_order_is_a_permutation_that_depends_on_seed_and_epoch(seed, epoch, n):
     assert sorted(epoch_order(seed, epoch, n)) == list(range(n))

@@ -14,7 +14,7 @@ from rich.text import Text
 from accelerando._progress import LiveDisplay
 
 if TYPE_CHECKING:
-    from accelerando._engine.state import Position
+    from accelerando._engine.position import Position
 
 
 class Progress:
@@ -94,7 +94,7 @@ def line(position: Position, batch_size: int, loss: float, lr: float, speed: flo
 
     Examples
     --------
-    >>> from accelerando._engine.state import Position
+    >>> from accelerando._engine.position import Position
     >>> position = Position(epoch=2, until=10, update=151, n_examples=1000, cursor=500)
     >>> line(position, batch_size=64, loss=0.4321, lr=0.05, speed=2000.0)
     'epoch 3/10  50 %  update 151  batch 64  lr 0.05  loss 0.4321  2,000 examples/s  0:00:04 left'
