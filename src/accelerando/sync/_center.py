@@ -1,23 +1,15 @@
-"""Strategies with a central model beside those of the ranks."""
+"""Central-model strategies: replicas are tied to a model that no rank trains."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from accelerando._whole import is_whole
-from accelerando.sync._strategy import (
-    Averaging,
-    Outer,
-    Pull,
-    Rule,
-    Signals,
-    State,
-    check_between,
-    check_whole,
-)
+from accelerando._decisions import Signals, State
+from accelerando._validation import check_integer, check_number
+from accelerando.sync._strategy import Averaging, Outer, Pull, Rule
 
-_FALL = 0.5  # of the learning rate; schedules that lower it little by little are no reason to stop
+_FALL = 0.5  # of the learning rate; a schedule that lowers it gradually is no reason to restart
 
 
 @dataclass(frozen=True)
@@ -32,27 +24,27 @@ class ModelAveraging(Averaging):
         c_i &= \alpha (w_i - z), \quad w_i \leftarrow w_i - \gamma g_i(w_i) - c_i \\
         z &\leftarrow z + \textstyle\sum_i c_i + \mu (z - z_\text{before}).
 
-    Corrections depend on the parameters before the step: replicas tell each other about them while
-    they compute their gradients, and wait for no one who is not a whole step behind. The central
-    model :math:`z` is what the estimator returns. When the learning rate has fallen to half or less
-    since they last met, all replicas begin anew from it.
+    Corrections depend on the parameters before the step: replicas exchange them while they compute
+    their gradients, and wait only for a replica that is a whole step behind. The estimator returns
+    the central model :math:`z`. When the learning rate has fallen to half or less since the last
+    correction, all replicas restart from it.
 
     Parameters
     ----------
     replicas : int or "auto"
-        How many there are: virtual ranks of this process, or workers with ``client=``. With
+        Number of replicas: virtual ranks of this process, or workers with ``client=``. With
         "auto", which needs a client, training begins with one that has all threads of its
-        machine; replicas are added, and threads divided among them, while that makes rows per
-        second grow by at least 5 %. The log (``net.world_log_``) and the rows of ``net.history``
-        ("replicas", "replicas_throughput") say what was measured.
+        machine; replicas are added, and threads divided among them, while the rows per second
+        grow by at least 5 %. The log (``net.world_log_``) and the rows of ``net.history``
+        ("replicas", "replicas_throughput") have the measurements.
     momentum : float
-        μ of the central model; CROSSBOW's is 0.9. The replicas' own optimizer should then have
-        none: together they would multiply. It is 0 by default: in ``benchmarks/replicas.py``
-        replicas with momentum of their own learned more, with the best step size for each.
+        Momentum μ of the central model; CROSSBOW uses 0.9. The optimizer of the replicas should
+        then have none, because the two multiply. The default is 0: in ``benchmarks/replicas.py``
+        replicas whose optimizer has momentum learned more, with the best step size for each.
     correction : float or None
-        α; None is one over the number of replicas, with which :math:`z` is their average. With
-        less it is an average over time, too: of about 1 / (n α) meetings. In
-        ``benchmarks/replicas.py`` that learned in fewer epochs.
+        α; None is one over the number of replicas, with which :math:`z` is their average. A
+        smaller one averages over time as well, over about 1 / (n α) corrections. In
+        ``benchmarks/replicas.py`` that needed fewer epochs.
     period : int
         Updates between two corrections.
 
@@ -74,15 +66,11 @@ class ModelAveraging(Averaging):
     period: int = 1
 
     def __post_init__(self) -> None:
-        check_whole(self, period=self.period)
-        if self.replicas != "auto" and not is_whole(self.replicas, 2):
-            raise ValueError(
-                "The 'replicas' parameter of ModelAveraging must be 'auto' or a whole number of at "
-                f"least 2: one has nobody to be averaged with. Got {self.replicas!r} instead."
-            )
-        check_between(self, 0.0, 1.0, momentum=self.momentum)
-        if self.correction is not None:
-            check_pull(self, "correction", self.correction)
+        check_integer(self, "replicas", self.replicas, minimum=2, also={"auto": "'auto'"})
+        check_number(self, "momentum", self.momentum, minimum=0, below=1)
+        average = {None: "None (one over the number of replicas)"}
+        check_number(self, "correction", self.correction, above=0, maximum=1, also=average)
+        check_integer(self, "period", self.period)
 
     def next_period(self, signals: Signals, state: State) -> int:
         return self.period
@@ -92,10 +80,10 @@ class ModelAveraging(Averaging):
         return Pull(alpha, self.momentum)
 
     def observe(self, signals: Signals, state: State) -> State:
-        return state if signals.spread is None else {**state, "lr": signals.lr}
+        return state if math.isnan(signals.spread) else {**state, "lr": signals.lr}
 
     def begins_anew(self, signals: Signals, state: State) -> bool:
-        return signals.lr <= _FALL * state.get("lr", 0.0)
+        return bool(signals.lr <= _FALL * state.get("lr", 0.0))
 
     def ranks_wanted(self) -> int | str | None:
         return self.replicas
@@ -103,7 +91,7 @@ class ModelAveraging(Averaging):
 
 @dataclass(frozen=True)
 class ElasticAveraging(Averaging):
-    r"""Ranks bound to a central model by a spring (EASGD, synchronous).
+    r"""An elastic force between the ranks and a central model (EASGD, synchronous).
 
     When ranks have taken `period` steps, the next one is, with :math:`\alpha = \beta / n`,
 
@@ -112,14 +100,14 @@ class ElasticAveraging(Averaging):
         w_i &\leftarrow w_i - \gamma g_i(w_i) - \alpha (w_i - z) \\
         z &\leftarrow (1 - \beta) z + \beta \bar w .
 
-    The central model :math:`z` is what the estimator returns.
+    The estimator returns the central model :math:`z`.
 
     Parameters
     ----------
     period : int
-        Updates between two exchanges, the paper's τ.
+        Updates between two exchanges, τ in the paper.
     beta : float
-        How far the central model moves to the average of the ranks.
+        The part of its distance by which the central model moves to the average of the ranks.
 
     References
     ----------
@@ -137,8 +125,8 @@ class ElasticAveraging(Averaging):
     beta: float = 0.9
 
     def __post_init__(self) -> None:
-        check_whole(self, period=self.period)
-        check_pull(self, "beta", self.beta)
+        check_integer(self, "period", self.period)
+        check_number(self, "beta", self.beta, above=0, maximum=1)
 
     def next_period(self, signals: Signals, state: State) -> int:
         return self.period
@@ -149,16 +137,16 @@ class ElasticAveraging(Averaging):
 
 @dataclass(frozen=True)
 class OuterOptimizer(Averaging):
-    r"""An outer optimizer steps along what ranks have changed on average (DiLoCo).
+    r"""An outer optimizer steps along the mean change of the ranks (DiLoCo).
 
-    After every `inner_steps` updates, with the parameters :math:`z` from which all ranks went,
+    After every `inner_steps` updates, with the parameters :math:`z` from which all ranks started,
 
     .. math::
 
         \Delta &= z - \bar w, \quad v \leftarrow \mu v + \Delta \\
         z &\leftarrow z - \eta (\Delta + \mu v),
 
-    and all ranks go on from :math:`z`, each with the state that its own optimizer has.
+    and all ranks continue from :math:`z`; each keeps the state of its optimizer.
 
     Parameters
     ----------
@@ -167,7 +155,7 @@ class OuterOptimizer(Averaging):
     lr : float
         η of the outer step; 1 with ``momentum=0`` is :class:`PeriodicAveraging`.
     momentum : float
-        μ of the outer step, Nesterov's.
+        μ of the outer step (Nesterov).
 
     References
     ----------
@@ -186,22 +174,12 @@ class OuterOptimizer(Averaging):
     momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        check_whole(self, inner_steps=self.inner_steps)
-        check_between(self, 0.0, math.inf, lr=self.lr)
-        check_between(self, 0.0, 1.0, momentum=self.momentum)
+        check_integer(self, "inner_steps", self.inner_steps)
+        check_number(self, "lr", self.lr, minimum=0)
+        check_number(self, "momentum", self.momentum, minimum=0, below=1)
 
     def next_period(self, signals: Signals, state: State) -> int:
         return self.inner_steps
 
     def rule(self, ranks: int) -> Rule:
         return Outer(self.lr, self.momentum)
-
-
-def check_pull(strategy: object, name: str, value: float) -> None:
-    """Raise unless a pull moves towards the centre and not beyond it."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value <= 1:
-        raise ValueError(
-            f"The '{name}' parameter of {type(strategy).__name__} must lie above 0 and not above "
-            f"1. Got {value!r} instead."
-        )
