@@ -185,7 +185,8 @@ class SegmentEnded:
     unused : bool or None
         See :class:`TrainSegment`.
     begun : bool
-        Whether the process group was formed and this rank had the state: an update may have begun.
+        Whether this rank had the state of the segment's source, so that an update may have begun.
+        If not, its state is the one it had before the segment.
     """
 
     rank: RankId
@@ -206,6 +207,7 @@ class RankRaised:
     update: int
     averagings: int = 0
     since: int = 0
+    begun: bool = True
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ chunks of the data bound both.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from accelerando.policies._workers import Ladder
+    from accelerando.policies._workers import SpeedTrials
 
 _NO_BOUND = 10**6
 
@@ -191,7 +190,7 @@ class Sizing:
         The number of ranks that policies allow.
     n_examples : int or None
         Training rows, if known.
-    ladder : Ladder or None
+    trials : SpeedTrials or None
         The measured durations, if the number of ranks is found by trying. None before the first.
 
     Examples
@@ -205,7 +204,7 @@ class Sizing:
     batch_size: int
     allowed: int | None = None
     n_examples: int | None = None
-    ladder: Ladder | None = None
+    trials: SpeedTrials | None = None
 
     def worth(self, batch_size: int, workers: int) -> Bound:
         """Return the number of ranks that a batch of this size is worth.
@@ -279,21 +278,20 @@ class Sizing:
         """
         if not self.limits.tries:
             return self, None
-        ladder = _new_ladder() if self.ladder is None else copy.deepcopy(self.ladder)
-        before = ladder.most
+        trials = _no_trials() if self.trials is None else self.trials
+        before = trials.limit
         if not self.limits.averages:
-            ladder.observe(ranks, rows, seconds)
+            trials = trials.observe(ranks, rows, seconds)
         else:  # an update has one batch per rank: compare the time per batch
-            ladder.observe(ranks, rows // ranks, seconds / ranks)
-        ladder.advise(ranks, self.worth(rows, workers).ranks)
-        after = replace(self, ladder=ladder)
-        most = ladder.most
+            trials = trials.observe(ranks, rows // ranks, seconds / ranks)
+        trials = trials.settled(ranks, self.worth(rows, workers).ranks)
+        after, most = replace(self, trials=trials), trials.limit
         if most is None or most == before:
             return after, None
         if not self.limits.averages:
             return after, (
                 f"Batch {rows}: an update takes {seconds * 1e3:.1f} ms on {ranks} ranks, "
-                f"{ladder.seconds(most) * 1e3:.1f} ms on {most}; training continues with {most}."
+                f"{trials.seconds[most] * 1e3:.1f} ms on {most}; training continues with {most}."
             )
         speeds = ", ".join(f"{n}: {speed:.0f}" for n, speed in after.throughput())
         return after, (
@@ -302,20 +300,20 @@ class Sizing:
 
     def throughput(self) -> list[list[float]]:
         """Return the measured rows per second of all replicas, by the number of replicas."""
-        ladder = self.ladder
-        if ladder is None:
+        trials = self.trials
+        if trials is None:
             return []
-        return [[ranks, ladder.batch_size / ladder.seconds(ranks)] for ranks in ladder.measured]
+        return [[n, trials.batch_size / trials.seconds[n]] for n in sorted(trials.seconds)]
 
     def _advise(self, members: int, wanted: int) -> int:
         """Return the number of ranks that is known to pay, or is worth a try."""
-        if self.ladder is None:
+        if self.trials is None:
             return min(wanted, max(1, members))
-        return int(copy.deepcopy(self.ladder).advise(members, wanted))
+        return self.trials.advise(members, wanted).ranks
 
 
-def _new_ladder() -> Ladder:
+def _no_trials() -> SpeedTrials:
     # Only a fit that looks for the number of ranks needs the policies.
-    from accelerando.policies._workers import Ladder
+    from accelerando.policies._workers import SpeedTrials
 
-    return Ladder()
+    return SpeedTrials()

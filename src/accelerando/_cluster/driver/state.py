@@ -74,7 +74,7 @@ class RankInfo:
 class Request:
     """A blob that a rank was asked for: its state, or the results of validation batches."""
 
-    rank: RankId
+    blob: str
     batches: tuple[int, ...] = ()
 
 
@@ -114,7 +114,7 @@ class DriverState:
     members : tuple of RankId
         The members of the current or last segment, in the order of their process group. Lost ones
         stay in it.
-    lost : tuple of str
+    lost : list of str
         The workers of members lost in the current segment.
     ahead : int
         Ranks that a schedule needs in the next epoch.
@@ -129,16 +129,22 @@ class DriverState:
         when there is a spare.
     update_seconds, period, newest_update
         From progress events.
+    collecting : str or None
+        What is collected: the ``model``, or the ``replicas``. None when the model was loaded.
+    ended : bool
+        Whether the model that was loaded last is that of the epoch's end.
+    saving : bool
+        Whether the estimator asked for the replicas, outside of an epoch.
     requests : mapping
-        Blobs that are awaited.
+        Blobs that are awaited, by rank.
     received : mapping
-        Blobs that arrived and are not loaded yet, with the rank that sent them.
-    todo : tuple of int
-        Validation batches that are not evaluated yet.
+        Blobs that arrived and are not loaded yet, by name, with the rank that sent them.
+    todo, evaluated_update : tuple of int, int
+        Validation batches that no rank evaluates, and the update of the model.
     parts : mapping
         Parts of checkpoints of this segment, by update.
-    start_blob : tuple or None
-        The state that the first member of the segment loads: the member and the blob.
+    start_blobs : mapping
+        States that the driver put for a first member, by rank, until the rank answers.
     attempts : Attempts
         Segments that failed in the same update.
     failure : str or None
@@ -160,7 +166,7 @@ class DriverState:
     resent: int = 0
     blobs: int = 0
     members: tuple[RankId, ...] = ()
-    lost: tuple[str, ...] = ()
+    lost: list[str] = field(default_factory=list)
     segment: int = 0
     generation: int = 0
     ahead: int = 0
@@ -175,11 +181,15 @@ class DriverState:
     update_seconds: float = 0.0
     period: int = 1
     newest_update: int = 0
-    requests: dict[str, Request] = field(default_factory=dict)
+    collecting: Literal["model", "replicas"] | None = None
+    ended: bool = False
+    saving: bool = False
+    requests: dict[RankId, Request] = field(default_factory=dict)
     received: dict[str, RankId] = field(default_factory=dict)
     todo: tuple[int, ...] = ()
+    evaluated_update: int = 0
     parts: Mapping[int, Mapping[RankId, str]] = field(default_factory=dict)
-    start_blob: tuple[RankId, str] | None = None
+    start_blobs: dict[RankId, str] = field(default_factory=dict)
     attempts: Attempts = Attempts()
     failure: str | None = None
 
