@@ -253,8 +253,8 @@ def surveyed(turn: Turn, event: messages.Surveyed) -> None:
     present = set(event.workers)
     workers_left(turn, {info.worker for info in state.ranks.values()} - present)
     for rank, end in event.tasks.items():
-        if rank in state.ranks:
-            task_ended(turn, rank, end)
+        if rank in state.ranks and task_ended(turn, rank, end):
+            return
     for rank in turn.with_status("starting"):
         if turn.now - state.ranks[rank].started_at > _START_SECONDS:
             turn.log("silent", f"The rank on {state.ranks[rank].worker} does not start.")
@@ -262,23 +262,23 @@ def surveyed(turn: Turn, event: messages.Surveyed) -> None:
     recruit(turn)
 
 
-def task_ended(turn: Turn, rank: RankId, end: messages.TaskEnd) -> None:
-    """Decide what the unexpected end of a task means."""
+def task_ended(turn: Turn, rank: RankId, end: messages.TaskEnd) -> bool:
+    """Decide what the unexpected end of a task means; return True if it ends the call."""
     state = turn.state
     worker = state.ranks[rank].worker
-    raises = end.status == "raised"
-    fails = end.status == "unreachable" or (end.status == "killed" and state.resent >= _RESENDS)
-    drop(turn, rank, cancel=not (raises or fails))
-    if raises:
-        end_call(turn, RaiseFrom(rank))
-    elif fails:
-        end_call(turn, Fail(f"A rank on {worker} could not start: {end.reason}", rank))
-    elif end.status == "finished":
+    again = end.status == "cancelled" or (end.status == "killed" and state.resent < _RESENDS)
+    drop(turn, rank, cancel=again or end.status == "finished")
+    if end.status == "finished":
         turn.log("lost", f"The rank on {worker} lost its connection to the driver and ended.")
-    else:
+    elif again:
         state.resent += 1
         turn.log("resend", f"The data for the rank on {worker} are lost; they are sent again.")
         turn.do(ResendData())
+    elif end.status == "raised":
+        end_call(turn, RaiseFrom(rank))
+    else:
+        end_call(turn, Fail(f"A rank on {worker} could not start: {end.reason}", rank))
+    return state.phase is Phase.IDLE
 
 
 def raise_from(turn: Turn, rank: RankId) -> None:
