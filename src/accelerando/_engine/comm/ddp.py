@@ -118,6 +118,7 @@ class DDPAllReduce(SingleProcess):
         self._control_active = control_active
         self._sums = sums
         self._held = 0
+        self._divided = False  # into micro-batches
         tail = self.carrier.tail
         # A single rank has nobody to compare with; the loop compares micro-batches instead.
         compares = looks_at_parts and size > 1
@@ -193,6 +194,7 @@ class DDPAllReduce(SingleProcess):
         return self.wrapped or self.carrier
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[object]:
+        self._divided = True
         if last or self.wrapped is None:
             return self._nothing
         waiting: AbstractContextManager[object] = self.wrapped.no_sync()
@@ -265,7 +267,8 @@ class DDPAllReduce(SingleProcess):
             parameter.grad /= size
 
     def reduce(self, local: LocalGradient, parameters: Sequence[torch.Tensor]) -> Gradient:
-        if self.alone and len(local.losses) == 1:
+        divided, self._divided = self._divided, False
+        if self.alone and not divided:  # the loss is known, in full precision
             return super().reduce(local, parameters)
         agreed = self.carrier.tail.grad
         assert agreed is not None
