@@ -44,7 +44,7 @@ Tick              every 0.1 s      nothing happened; deadlines are checked
 ================  ===============  ===========================================================
 
 States and results travel as *blobs*, byte strings that :mod:`accelerando._cluster.mailbox` stores
-under a name; messages contain the names. :mod:`accelerando._cluster.wire` is the wire format.
+under a name; messages contain the names. They are JSON on the wire.
 """
 
 from __future__ import annotations

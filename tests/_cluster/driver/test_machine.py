@@ -146,8 +146,10 @@ TRANSITIONS = [
     # data are lost with a worker
     (gathering, Surveyed(WORKERS[:3], {"rank-1": TaskEnd("cancelled")}), 1, G,
      ["CancelTask rank-1", "log resend", "ResendData", "StartRank rank-3 b", "ScaleCluster 3 3 0"]),
-    (gathering, Surveyed(WORKERS[:3], {"rank-1": TaskEnd("raised")}), 1, IDLE, ["RaiseFrom rank-1"]),
-    (gathering, Surveyed(WORKERS[:3], {"rank-1": TaskEnd("unreachable", "No.")}), 1, IDLE, ["Fail"]),
+    (gathering, Surveyed(WORKERS[:3], {"rank-1": TaskEnd("raised")}), 1, IDLE,
+     ["RaiseFrom rank-1"]),
+    (gathering, Surveyed(WORKERS[:3], {"rank-1": TaskEnd("unreachable", "No.")}), 1, IDLE,
+     ["Fail"]),
     # inside a segment
     (training, Tick(), 1000, T, []),
     (training, WorkerLeft("b"), 0, D,
