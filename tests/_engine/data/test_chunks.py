@@ -43,6 +43,11 @@ def test_chunks_stay_where_they_are_if_shares_are_fair():
     assert share_out([5, 5, 10], {0: "gone"}, ["a"]) == {"a": [0, 1, 2]}
 
 
+def test_a_holder_keeps_a_fair_share_only():
+    holders = dict.fromkeys(range(6), "a")
+    assert share_out([10] * 6, holders, ["a", "b"]) == {"a": [0, 1, 2, 3], "b": [4, 5]}
+
+
 def test_a_chunk_without_rows_fills_nobody():
     assert share_out([0, 10, 10], {0: "a", 1: "b", 2: "b"}, ["a", "b"]) == {"a": [0, 2], "b": [1]}
 
