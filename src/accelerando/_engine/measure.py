@@ -33,10 +33,11 @@ def measure_on_training_set(fit: Fit, measure: Measure) -> float:
     model, state, comm = fit.model, fit.state, fit.comm
     n_examples = fit.feed.n_examples
     if n_examples is None:
+        asking = [p for p in fit.control.policies if p.measures(state.position.update)]
         raise UnsupportedError(
-            "The batch-size policy measures on the training set before every few updates, which a "
-            "stream cannot provide. Use RadaDamp, which needs no extra pass, or a map-style "
-            "Dataset."
+            f"{type(asking[0]).__name__} measures on the training set before every few updates, "
+            "which a stream cannot provide. Use RadaDamp, which needs no extra pass, or a "
+            "map-style Dataset."
         )
     drawn = sample_rows(state.seed, state.position.update, n_examples, measure.fraction)
     rows = fit.feed.share(drawn, comm.shard)

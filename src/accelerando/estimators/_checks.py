@@ -210,7 +210,9 @@ def check_weights(net: Any, X: Any) -> None:
         )
 
 
-def check_feed(net: Any, feed: Feed, strategy: Strategy, *, measures: bool, custom: bool) -> None:
+def check_feed(
+    net: Any, feed: Feed, strategy: Strategy, *, measures: str | None, custom: bool
+) -> None:
     """Refuse what this kind of data cannot provide.
 
     Parameters
@@ -221,8 +223,8 @@ def check_feed(net: Any, feed: Feed, strategy: Strategy, *, measures: bool, cust
         The data.
     strategy : Strategy
         How ranks agree.
-    measures : bool
-        Whether the batch-size policy measures on the training set.
+    measures : str or None
+        The name of the batch-size policy if it measures on the training set.
     custom : bool
         Whether a subclass has its own training step.
     """
@@ -231,8 +233,8 @@ def check_feed(net: Any, feed: Feed, strategy: Strategy, *, measures: bool, cust
         raise ValueError("There are no training examples: X is empty, or train_split took all.")
     if n_examples is None and measures:
         raise UnsupportedError(
-            "The batch-size policy measures on the training set, which an IterableDataset cannot "
-            "provide out of turn. Use RadaDamp, which needs no extra pass."
+            f"{measures} measures on the training set, which an IterableDataset cannot provide "
+            "out of turn. Use RadaDamp, which needs no extra pass."
         )
     coupled = couples_rows(net.module_)
     if coupled and isinstance(net.micro_batch_size, int):

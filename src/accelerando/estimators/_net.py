@@ -190,7 +190,8 @@ class AdaptiveNet(Results, ConfiguredNet):
         if compressor is not None:
             checks.check_compressor(self, compressor)
         feed = self._feed(dataset)
-        measures = control.needs_measure(0) is not None
+        base = control.policies[0]
+        measures = None if base.measures(0) is None else type(base).__name__
         checks.check_feed(self, feed, strategy, measures=measures, custom=custom)
         state.adopt(control, strategy, self._pieces_)
         self._pieces_ = (control, strategy)

@@ -6,12 +6,11 @@ import os
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pandas as pd
 
 from accelerando._engine import checkpoint
-from accelerando._engine.position import Position
 from accelerando._engine.state import Table
 
 if TYPE_CHECKING:
@@ -20,6 +19,32 @@ if TYPE_CHECKING:
 
 _INTEGERS = {"update", "epoch", "examples", "batch_size", "updates", "ranks", "bytes"}
 _RENAMED = {"synchronisations": "averagings"}
+
+
+class RunPosition(NamedTuple):
+    """Where a run is.
+
+    Attributes
+    ----------
+    epoch, cursor : int
+        Epochs finished, and rows of the current epoch already used.
+    update, examples : int
+        Updates done, and examples seen.
+    until : int
+        The epoch at which the current call of ``fit`` ends.
+    n_examples : int or None
+        Rows of the training set; None while the length of a stream is unknown.
+    epoch_open : bool
+        Whether the current epoch has begun.
+    """
+
+    epoch: int
+    cursor: int
+    update: int
+    examples: int
+    until: int
+    n_examples: int | None
+    epoch_open: bool
 
 
 class UpdatesFrame(pd.DataFrame):
@@ -55,10 +80,10 @@ class Results:
         def check_is_fitted(self) -> None: ...
 
     @property
-    def position_(self) -> Position:
+    def position_(self) -> RunPosition:
         """Where the run is: ``epoch``, ``update``, ``examples``, ``cursor``, ``until``."""
         state: TrainState = vars(self)["_state_"] if "_state_" in vars(self) else _missing(self)
-        return state.position
+        return RunPosition(**vars(state.position))
 
     @property
     def run_(self) -> Any:
@@ -70,7 +95,7 @@ class Results:
         )
         state = self._state_
         return SimpleNamespace(
-            **vars(self.position_),
+            **self.position_._asdict(),
             seed=state.seed,
             seeded=state.seeded,
             batch_size=state.batch_size,

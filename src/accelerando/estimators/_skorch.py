@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import skorch
 import sklearn
+import skorch
 import torch
 from scipy import sparse
 from sklearn.utils.metadata_routing import process_routing

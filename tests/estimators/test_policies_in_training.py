@@ -230,7 +230,7 @@ def test_a_recorded_run_can_be_replayed(digits):
     settings = {"monitors": [GradientNoiseScale(every=1)], "max_epochs": 4}
     policy = NoiseScale(dwell=5)
     net = classifier(batch_size=16, policies=[policy], **settings).fit(*digits)
-    told = replay(net.updates_frame(), [policy], n_examples=480)
+    told = replay([policy], net.updates_frame(), n_examples=480)
     first = net.updates_frame()["batch_size"].diff().ne(0).to_numpy().nonzero()[0][1]
     assert told["decided"].to_numpy().nonzero()[0][0] == first
     assert told["batch_size"].iloc[first] == net.updates_frame()["batch_size"].iloc[first]

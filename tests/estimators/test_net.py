@@ -63,8 +63,13 @@ def test_the_example_of_the_adadamp_paper_runs():
     X = torch.from_numpy(X.astype("float32"))
     y = torch.from_numpy(y.astype("float32")).reshape(-1, 1)
     est.fit(X, y)
-    assert est.policy_ == GeoDamp(128, 60, 5)
-    assert est.run_.update == 10  # 80 training rows in one batch
+    assert batch_policy(est) == GeoDamp(128, 60, 5)
+    assert est.position_.update == 10  # 80 training rows in one batch
+
+
+def batch_policy(net):
+    """Return the policy that decides the batch size of a net."""
+    return net._controller().policies[0]
 
 
 def test_policies_as_classes_and_instances_through_set_params_clone_get_params():
@@ -72,15 +77,15 @@ def test_policies_as_classes_and_instances_through_set_params_clone_get_params()
     assert net.get_params()["batch_size__delay"] == 2
     copied = clone(net)
     assert copied.get_params()["batch_size"] is GeoDamp
-    assert copied.initialize().policy_ == GeoDamp(delay=2)
+    assert batch_policy(copied) == GeoDamp(delay=2)
     copied.set_params(batch_size__factor=7)
-    assert copied._policy() == GeoDamp(delay=2, factor=7)
+    assert batch_policy(copied) == GeoDamp(delay=2, factor=7)
     copied.set_params(batch_size=RadaDamp(initial=9), batch_size__memory=0.5)
     assert "batch_size__delay" not in copied.get_params()
-    assert copied._policy() == RadaDamp(initial=9, memory=0.5)
+    assert batch_policy(copied) == RadaDamp(initial=9, memory=0.5)
     copied.set_params(batch_size=32)
-    assert copied._policy() == Constant(32)
-    assert clone(classifier(batch_size=GeoDamp(4, 1, 2))).initialize().policy_ == GeoDamp(4, 1, 2)
+    assert batch_policy(copied) == Constant(32)
+    assert batch_policy(clone(classifier(batch_size=GeoDamp(4, 1, 2)))) == GeoDamp(4, 1, 2)
 
 
 def test_set_params_on_a_fitted_net_changes_the_next_training(line):
@@ -99,7 +104,7 @@ def test_grid_search_over_policies_and_their_settings(digits):
     search.fit(*digits)
     assert len(search.cv_results_["params"]) == 4
     assert search.best_score_ > 0.4
-    assert search.best_estimator_.run_.epoch == 2
+    assert search.best_estimator_.position_.epoch == 2
 
 
 def test_grid_search_in_processes(digits):
@@ -175,10 +180,10 @@ def test_train_accuracy_counts_every_row_once_in_micro_batches(digits):
 def test_early_stopping_ends_the_run_for_good(digits):
     stop = EarlyStopping(patience=1, threshold=10.0, monitor="valid_loss")
     net = classifier(max_epochs=50, callbacks=[stop]).fit(*digits)
-    epochs = net.run_.epoch
+    epochs = net.position_.epoch
     assert epochs < 50
     net.set_params(callbacks=None, max_epochs=2).partial_fit(*digits)
-    assert net.run_.epoch == epochs + 2, "a run ended by a callback is not continued"
+    assert net.position_.epoch == epochs + 2, "a run ended by a callback is not continued"
 
 
 def test_scheduler_and_damping_multiply(line):
@@ -208,7 +213,7 @@ def test_sees_the_gradient_before_the_step(line):
 
     look = Look()
     net = regressor(callbacks=[look], max_epochs=1).fit(*line)
-    assert len(look.norms_) == net.run_.update
+    assert len(look.norms_) == net.position_.update
 
 
 def test_train_split_iterator_valid_and_predefined_split(digits):
@@ -216,9 +221,9 @@ def test_train_split_iterator_valid_and_predefined_split(digits):
     held = skorch.dataset.Dataset(X[:50], y[:50])
     net = classifier(train_split=predefined_split(held), iterator_valid__batch_size=7).fit(X, y)
     assert net.history[-1, "valid_batch_count"] == 8
-    assert net.run_.n_examples == 600
+    assert net.position_.n_examples == 600
     split = skorch.dataset.ValidSplit(0.25, stratified=True, random_state=0)
-    assert classifier(train_split=split, max_epochs=1).fit(X, y).run_.n_examples == 450
+    assert classifier(train_split=split, max_epochs=1).fit(X, y).position_.n_examples == 450
 
 
 def test_predictions_equal_skorchs(digits):
@@ -255,12 +260,12 @@ def test_save_and_load_params(digits):
 def test_partial_fit_and_warm_start_go_on(digits):
     net = classifier(max_epochs=2).fit(*digits)
     net.partial_fit(*digits)
-    assert (net.run_.epoch, len(net.history)) == (4, 4)
+    assert (net.position_.epoch, len(net.history)) == (4, 4)
     assert torch.equal(parameters_of(net), parameters_of(classifier(max_epochs=4).fit(*digits)))
     warm = classifier(max_epochs=2, warm_start=True).fit(*digits).fit(*digits)
     assert torch.equal(parameters_of(warm), parameters_of(net))
     cold = classifier(max_epochs=2).fit(*digits).fit(*digits)
-    assert cold.run_.epoch == 2
+    assert cold.position_.epoch == 2
 
 
 def test_partial_fit_with_other_data_each_time(digits):
@@ -268,7 +273,7 @@ def test_partial_fit_with_other_data_each_time(digits):
     net = classifier(max_epochs=1, train_split=None)
     for start in range(0, 600, 200):
         net.partial_fit(X[start : start + 200], y[start : start + 200], classes=np.arange(10))
-    assert net.run_.examples == 600
+    assert net.position_.examples == 600
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch's own, in dynamo
@@ -282,7 +287,7 @@ def test_compile(digits):
 
 
 def test_callbacks_disabled(digits):
-    assert classifier(callbacks="disable").fit(*digits).run_.epoch == 3
+    assert classifier(callbacks="disable").fit(*digits).position_.epoch == 3
 
 
 def test_scikit_learns_own_callbacks(digits):
@@ -311,7 +316,7 @@ def test_scikit_learns_callback_can_stop(digits):
             return context.task_name == "epoch" and context.task_id == 1
 
     net = classifier(max_epochs=9)
-    assert net.set_callbacks(StopAfterTwo()).fit(*digits).run_.epoch == 2
+    assert net.set_callbacks(StopAfterTwo()).fit(*digits).position_.epoch == 2
 
 
 def test_kinds_of_estimators(digits):
@@ -325,13 +330,27 @@ def test_kinds_of_estimators(digits):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"max_batch_size": 0}, "max_batch_size must be a whole number of at least 1, None. Got 0"),
-        ({"micro_batch_size": "big"}, "micro_batch_size must be a whole number .* Got 'big'"),
+        (
+            {"max_batch_size": 0},
+            "The 'max_batch_size' parameter of NeuralNetRegressor must be an integer of at least 1 "
+            "or None. Got 0 instead.",
+        ),
+        ({"micro_batch_size": "big"}, "an integer of at least 1, 'auto' or None .* Got 'big'"),
         ({"micro_batch_size": -3}, "Got -3 instead"),
-        ({"channels_last": "yes"}, "channels_last must be True, False"),
-        ({"batch_sise": 3}, "unexpected argument"),
+        ({"channels_last": "yes"}, "must be True, False or 'auto'. Got 'yes' instead"),
+        (
+            {"batch_sise": 3},
+            r"unexpected argument.* Did you mean 'batch_size' instead of 'batch_sise'",
+        ),
+        (
+            {"max_worker": 3},
+            r"unexpected argument.* Did you mean 'max_workers' instead of 'max_worker'",
+        ),
         ({"batch_size_delay": 3}, "did you mean batch_size__delay"),
-        ({"batch_size": GeoDamp, "batch_size__dely": 3}, "no parameter dely"),
+        (
+            {"batch_size": GeoDamp, "batch_size__dely": 3},
+            "no parameter 'dely'. Did you mean 'delay'",
+        ),
     ],
 )
 def test_wrong_settings_are_told_before_training(line, params, message):

@@ -8,8 +8,8 @@ import sklearn
 import torch
 from torch import nn
 
+from accelerando._engine.micro_batch import mass
 from accelerando.exceptions import UnsupportedError
-from accelerando.train.loss import mass
 from tests.nets import classifier, parameters_of, regressor
 
 
@@ -106,7 +106,7 @@ def test_metadata_routing(line):
     with sklearn.config_context(enable_metadata_routing=True):
         net = regressor(max_epochs=1).set_fit_request(sample_weight=True)
         net.fit(*line, sample_weight=np.ones(120))
-    assert net.run_.epoch == 1
+    assert net.position_.epoch == 1
 
 
 def test_mass_is_what_the_loss_divides_by():

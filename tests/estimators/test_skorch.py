@@ -1,8 +1,8 @@
-"""Which callbacks hear of which event."""
+"""skorch as the engine needs it: callbacks by event, private names, arrays of a Dataset."""
 
 from skorch.callbacks import Callback, EpochTimer, PrintLog, ProgressBar
 
-from accelerando.train.listeners import Listeners, counting
+from accelerando.estimators._skorch import CallbacksByEvent, counting
 
 
 class Ends(Callback):
@@ -11,19 +11,19 @@ class Ends(Callback):
 
 
 def test_only_those_who_do_something_are_called():
-    ends, timer, listeners = Ends(), EpochTimer(), Listeners()
+    ends, timer, by_event = Ends(), EpochTimer(), CallbacksByEvent()
     callbacks = [("ends", ends), ("timer", timer)]
-    assert listeners.at("on_batch_end", callbacks, 0) == [ends]
-    assert listeners.at("on_epoch_end", callbacks, 0) == [timer]
+    assert by_event.at("on_batch_end", callbacks, 0) == [ends]
+    assert by_event.at("on_epoch_end", callbacks, 0) == [timer]
     # Other callbacks are looked at anew.
-    assert listeners.at("on_batch_end", [("timer", timer)], 0) == []
+    assert by_event.at("on_batch_end", [("timer", timer)], 0) == []
 
 
 def test_a_table_is_made_only_for_somebody():
-    log, own, listeners = PrintLog(), PrintLog(sink=len), Listeners()
+    log, own, by_event = PrintLog(), PrintLog(sink=len), CallbacksByEvent()
     callbacks = [("log", log), ("own", own)]
-    assert listeners.at("on_epoch_end", callbacks, 0) == [own]
-    assert listeners.at("on_epoch_end", callbacks, 1) == [log, own]
+    assert by_event.at("on_epoch_end", callbacks, 0) == [own]
+    assert by_event.at("on_epoch_end", callbacks, 1) == [log, own]
 
 
 def test_a_progress_bar_counts_batches_by_itself():

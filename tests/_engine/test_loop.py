@@ -9,8 +9,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from accelerando import NeuralNet
+from accelerando._engine.data.feed import epoch_order
 from accelerando.batch_size import Constant, GeoDamp, GeoDampLR, Schedule
-from accelerando.train.order import epoch_order
 from tests.nets import MLP, classifier, parameters_of, regressor
 
 
@@ -89,12 +89,14 @@ def test_a_seeded_fit_leaves_the_global_generator_alone(digits):
 
 @pytest.mark.parametrize("seed", [np.random.RandomState(0), np.random.default_rng(0), np.int64(3)])
 def test_numpy_generators_are_seeds(line, seed):
-    assert regressor(random_state=seed, max_epochs=1).fit(*line).run_.seeded
+    assert regressor(random_state=seed, max_epochs=1).fit(*line)._state_.seeded
 
 
 @pytest.mark.parametrize("bad", [-1, "zero", 1.5])
 def test_what_is_no_seed_says_so(line, bad):
-    with pytest.raises(ValueError, match="random_state must be None, a whole number"):
+    with pytest.raises(
+        ValueError, match="'random_state' parameter must be None, an integer of at least 0"
+    ):
         regressor(random_state=bad).fit(*line)
 
 
@@ -144,7 +146,7 @@ def test_a_stream_gives_batches_of_changing_size():
     net = regressor(batch_size=Schedule({0: 4, 1: 10}), max_epochs=2, lr=1e-4)
     net.fit(Counting(), None)
     assert net.updates_frame()["batch_size"].tolist() == [4] * 6 + [1] + [10, 10, 5]
-    assert net.run_.n_examples == 25
+    assert net.position_.n_examples == 25
 
 
 def test_loader_workers_bring_the_same_batches(line):
@@ -194,7 +196,7 @@ def test_module_with_batchnorm_dropout_and_groups(digits):
     ).fit(*digits)
     assert [group["lr"] for group in net.optimizer_.param_groups] == [0.01, 0.1]
     assert net.score(*digits) > 0.8
-    assert net.module_.norm.num_batches_tracked == net.run_.update
+    assert net.module_.norm.num_batches_tracked == net.position_.update
 
 
 def test_damping_scales_every_group_and_restores_it(line):
@@ -227,7 +229,7 @@ class Doubled(DataLoader):
 
 def test_a_subclass_of_dataloader_is_used(line):
     net = regressor(iterator_train=Doubled, max_epochs=1).fit(*line)
-    assert net.run_.examples == 120
+    assert net.position_.examples == 120
 
 
 def test_training_step_of_a_subclass_is_used(line):
@@ -265,17 +267,18 @@ def test_what_a_stream_cannot_give_is_said_before_training():
 
 
 def test_a_policy_that_measures_later_is_told_when_it_does():
-    from accelerando.batch_size import BatchSizePolicy, Damping, Measure
+    from accelerando._decisions import Measure
     from accelerando.exceptions import UnsupportedError
+    from accelerando.policies import Decision, Policy
 
-    class Late(BatchSizePolicy):
+    class Late(Policy):
         def measures(self, update):
             return Measure("loss") if update == 8 else None
 
         def decide(self, signals, state):
-            return Damping(5), state
+            return Decision(batch_size=5), state
 
     net = regressor(batch_size=Late(), max_epochs=3, lr=1e-4)
     with pytest.raises(UnsupportedError, match="Late measures on the training set"):
         net.fit(Counting(), None)
-    assert net.run_.update == 8  # in the second epoch, when the length of the stream is known
+    assert net.position_.update == 8  # in the second epoch, when the length of the stream is known

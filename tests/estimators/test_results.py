@@ -10,10 +10,10 @@ from rich.console import Console
 from sklearn.exceptions import NotFittedError
 from skorch.callbacks import LRScheduler
 
+from accelerando._engine.position import Position
+from accelerando._engine.runtime import progress
+from accelerando._engine.runtime.progress import Progress
 from accelerando.batch_size import GeoDamp
-from accelerando.train import prepare
-from accelerando.train.progress import Progress
-from accelerando.train.run import Run
 from tests.nets import classifier, regressor
 
 
@@ -83,10 +83,8 @@ def test_the_live_line_shows_in_a_terminal_and_nowhere_else(line, monkeypatch):
     for name, terminal, verbose in [("tty", True, 1), ("quiet", True, 0), ("file", False, 1)]:
         out = io.StringIO()
         console = Console(file=out, force_terminal=terminal, width=150)
-        monkeypatch.setattr(
-            prepare, "Progress", lambda v, verbose=verbose, c=console: Progress(verbose, c)
-        )
-        regressor(max_epochs=2).fit(*line)
+        monkeypatch.setattr(progress, "Progress", lambda v, c=console: Progress(v, c))
+        regressor(max_epochs=2, verbose=verbose, callbacks__print_log=None).fit(*line)
         shown[name] = out.getvalue()
     assert "epoch 1/2" in shown["tty"]
     assert "batch 16" in shown["tty"]
@@ -97,7 +95,7 @@ def test_the_live_line_shows_in_a_terminal_and_nowhere_else(line, monkeypatch):
 def test_two_live_displays_do_not_fight():
     console = Console(file=io.StringIO(), force_terminal=True)
     with Progress(1, console), Progress(1, console) as second:
-        second.update(Run(until=1), loss=1.0, lr=0.1)
+        second.update(Position(until=1), 8, loss=1.0, lr=0.1)
 
 
 def test_the_table_is_printed_when_asked_for(line, capsys):

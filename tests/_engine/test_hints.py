@@ -46,7 +46,7 @@ def test_errors_of_later_updates_are_left_alone(line):
 
     class Fail(Callback):
         def on_grad_computed(self, net, named_parameters, **kwargs):
-            if net.run_.update == 2:
+            if net.position_.update == 2:
                 raise RuntimeError("late")
 
     with pytest.raises(RuntimeError, match="late") as caught:

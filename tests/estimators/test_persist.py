@@ -15,10 +15,10 @@ import torch
 from skorch.callbacks import Callback, EarlyStopping, LRScheduler
 from torch import nn
 
+from accelerando._engine import checkpoint
+from accelerando._engine.position import Part
 from accelerando.batch_size import Constant, GeoDamp, RadaDamp
 from accelerando.exceptions import NotFiniteError, StateError
-from accelerando.train import state
-from accelerando.train.cluster.packet import pack_state, unpack
 from tests.nets import classifier, parameters_of, regressor
 
 SCHEDULES = {
@@ -46,16 +46,22 @@ class At(Callback):
         self.epoch = epoch
 
     def on_batch_end(self, net, training=None, **kwargs):
-        if training and net.run_.update == self.update:
+        if training and net.position_.update == self.update:
             self.action(net)
 
     def on_epoch_end(self, net, **kwargs):
-        if net.run_.epoch == self.epoch:
+        if net.position_.epoch == self.epoch:
             self.action(net)
 
 
 def interrupt(net):
     raise KeyboardInterrupt
+
+
+def position_of(net):
+    """Return everything but tensors and the clock."""
+    plain = json.loads(net._state_.state_dict(Part.POSITION)["json"])
+    return {**plain, "seconds": 0}
 
 
 def make(callbacks=(), **params):
@@ -82,7 +88,7 @@ def test_resuming_equals_never_having_stopped(digits, tmp_path, schedule, at):
     resumed = make(SCHEDULES[schedule]()).load_state(tmp_path / "state").partial_fit(*digits)
 
     assert torch.equal(parameters_of(resumed), parameters_of(whole))
-    assert resumed.run_.to_json() | {"seconds": 0} == whole.run_.to_json() | {"seconds": 0}
+    assert position_of(resumed) == position_of(whole)
     columns = ["update", "epoch", "examples", "batch_size", "lr", "loss", "grad_norm"]
     assert resumed.updates_frame()[columns].equals(whole.updates_frame()[columns])
     assert resumed.history[:, "valid_loss"] == whole.history[:, "valid_loss"]
@@ -108,7 +114,7 @@ def test_an_interrupted_net_goes_on_in_the_same_process(digits, schedule):
     whole = make(SCHEDULES[schedule]()).fit(*digits)
     stop = At(interrupt, update=37)
     net = make([*SCHEDULES[schedule](), stop]).fit(*digits)
-    assert net.run_.update == 37
+    assert net.position_.update == 37
     assert net.predict(digits[0]).shape == (600,)
     net.partial_fit(*digits)
     assert torch.equal(parameters_of(net), parameters_of(whole))
@@ -130,7 +136,7 @@ def test_a_finished_run_is_trained_further(digits, tmp_path):
     net.save_state(tmp_path / "state")
     resumed = make(max_epochs=2).load_state(tmp_path / "state").partial_fit(*digits)
     net.partial_fit(*digits)
-    assert resumed.run_.epoch == 4
+    assert resumed.position_.epoch == 4
     assert torch.equal(parameters_of(resumed), parameters_of(net))
     assert resumed.classes_.tolist() == net.classes_.tolist()
 
@@ -205,7 +211,7 @@ def test_a_failed_write_leaves_the_old_file(line, tmp_path, monkeypatch):
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(state.torch, "save", full_disk)
+    monkeypatch.setattr(checkpoint.torch, "save", full_disk)
     with pytest.raises(OSError, match="No space left"):
         net.partial_fit(*line).save_state(path)
     assert path.read_bytes() == before
@@ -218,7 +224,7 @@ def test_other_data_after_an_interruption_begin_a_new_run(line):
     net.callbacks = None
     with pytest.warns(UserWarning, match="interrupted epoch had 120 .* these data have 50"):
         net.set_params(max_epochs=2).partial_fit(X[:50], y[:50])
-    assert net.run_.examples == 48 + 100
+    assert net.position_.examples == 48 + 100
 
 
 SCRIPT = """
@@ -229,12 +235,12 @@ SCRIPT = """
 
     class Slow(Callback):
         def on_grad_computed(self, net, named_parameters, **kwargs):
-            print("update", net.run_.update, flush=True)
+            print("update", net.position_.update, flush=True)
             time.sleep(0.02)
 
     X = np.linspace(-1, 1, 300, dtype="float32").reshape(100, 3)
     net = regressor(callbacks=[Slow()], max_epochs=200, batch_size=10).fit(X, X[:, :1])
-    print("stopped", net.run_.update, net.run_.epoch, flush=True)
+    print("stopped", net.position_.update, net.position_.epoch, flush=True)
     net.save_state(sys.argv[1])
     net.predict(X)
 """
@@ -260,14 +266,14 @@ def test_ctrl_c_keeps_what_was_learned_between_two_updates(tmp_path):
     epochs = updates // 10 + 2
     quiet = regressor(max_epochs=epochs, batch_size=10).fit(X, X[:, :1])
     resumed = regressor(batch_size=10).load_state(path)
-    resumed.run_.until = epochs
+    resumed._state_.position.until = epochs
     assert torch.equal(parameters_of(resumed.partial_fit(X, X[:, :1])), parameters_of(quiet))
 
 
 def test_a_second_ctrl_c_stops_at_once(tmp_path):
     script = """
         import signal, time
-        from accelerando.train.interrupt import Interrupt
+        from accelerando._interrupt import Interrupt
         with Interrupt() as interrupt:
             print("ready", flush=True)
             try:
@@ -308,7 +314,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_finite_parameters(line):
     message = r"loss is nan at update 4 \(epoch 1\) with batch size 16 and lr 0.05"
     with pytest.raises(NotFiniteError, match=message):
         net.fit(X, y)
-    assert net.run_.update == 3
+    assert net.position_.update == 3
     quiet = regressor(iterator_train__shuffle=False, batch_size=16, max_epochs=1)
     quiet.fit(X[:48], y[:48])
     assert torch.equal(parameters_of(net), parameters_of(quiet))
@@ -322,12 +328,12 @@ def test_statistics_of_batchnorm_stay_finite_and_the_run_can_go_on(digits):
     net = make([schedule], train_split=None, module__dropout=0.0)
     with pytest.raises(NotFiniteError):
         net.fit(broken, y)
-    updates = net.run_.update
+    updates = net.position_.update
     assert bool(net.module_.norm.running_mean.isfinite().all())
     assert np.isfinite(net.predict_proba(X)).all()
     net.partial_fit(X, y)
-    assert net.run_.epoch == 5
-    assert net.run_.examples == 5 * 600
+    assert net.position_.epoch == 5
+    assert net.position_.examples == 5 * 600
     quiet = make([LRScheduler(torch.optim.lr_scheduler.ExponentialLR, gamma=0.5)],
                  train_split=None, module__dropout=0.0).fit(X, y)  # fmt: skip
     assert updates < 30
@@ -375,8 +381,8 @@ def test_the_file_is_tensors_and_json(line, tmp_path):
     regressor(max_epochs=2, batch_size=Constant(30)).fit(*line).save_state(tmp_path / "state")
     content = torch.load(tmp_path / "state", weights_only=True)
     plain = json.loads(content["json"])
-    assert plain["run"]["update"] == 8
-    assert len(plain["history"]) == 2
+    assert plain["position"]["update"] == 8
+    assert len(plain["host"]["history"]) == 2
 
 
 def test_settings_drawn_by_numpy_can_be_saved(digits, tmp_path):
@@ -386,4 +392,4 @@ def test_settings_drawn_by_numpy_can_be_saved(digits, tmp_path):
     again = classifier(lr=0.05, optimizer__momentum=0.5, max_epochs=1)
     again.load_state(tmp_path / "state")
     torch.testing.assert_close(parameters_of(again), parameters_of(net))
-    unpack(pack_state(net))  # what goes to other ranks
+    checkpoint.unpack(checkpoint.pack(net._state_.state_dict()))  # what goes to other ranks
