@@ -102,7 +102,7 @@ update. Signals of monitors are known when the monitor is in monitors=.
             raise UnknownSignalError(_no_signal(name, self._values)) from None
 
     def __getattr__(self, name: str) -> float:
-        if name.startswith("_"):  # copy and pickle look for such names
+        if name[0] == "_":  # copy and pickle look for such names
             raise AttributeError(name)
         return self[name]
 

@@ -36,6 +36,8 @@ from accelerando.policies._core import (
     as_policy,
 )
 
+_NO_OTHERS = NOTHING[3:]  # what batch_size= rarely decides: all but batch_size, lr and lr_scale
+
 
 @dataclass(frozen=True)
 class Controller:
@@ -215,7 +217,7 @@ class Controller:
         if first is not None:
             wanted = first.batch_size
             scale = 1.0 if first.lr_scale is None else first.lr_scale
-            if first.lr is not None or first[3:] != NOTHING[3:]:
+            if first.lr is not None or first[3:] != _NO_OTHERS:
                 settings = settings.after(checked(first, base)._replace(batch_size=None), base_lr)
         if wanted is None:
             wanted = self._kept_size(known["batch_size"], settings)

@@ -17,7 +17,7 @@ from accelerando.policies._core import Policy
 def _grown(initial: int, first: float, now: float, signals: Signals) -> float:
     """Return ``initial * first / now``, or all rows if `now` is not positive."""
     if now <= 0:
-        n_examples = signals.n_examples
+        n_examples = signals["n_examples"]
         return float(n_examples if n_examples > 0 else initial)
     return initial * first / now
 
@@ -78,8 +78,8 @@ class AdaDamp(Policy):
         return Measure("loss", self.fraction) if update % self.dwell == 0 else None
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        due = signals.update % self.dwell == 0  # another policy may measure more often
-        now = signals.full_loss - self.best_loss if due else math.nan
+        due = signals["update"] % self.dwell == 0  # another policy may measure more often
+        now = signals["full_loss"] - self.best_loss if due else math.nan
         return _follow(self.initial, now, signals, state)
 
 
@@ -124,8 +124,8 @@ class GradDamp(Policy):
         return Measure("grad_norm", self.fraction) if update % self.dwell == 0 else None
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        due = signals.update % self.dwell == 0
-        now = signals.full_grad_norm**2 if due else math.nan
+        due = signals["update"] % self.dwell == 0
+        now = signals["full_grad_norm"]**2 if due else math.nan
         return _follow(self.initial, now, signals, state)
 
 
@@ -137,14 +137,14 @@ def _check_measured(policy: Policy, initial: int, dwell: int, fraction: float) -
 
 def _rolling(policy: RadaDamp | RadaDampLR, signals: Signals, state: State) -> tuple[float, State]:
     """Return the batch size of lines 8 to 13 of Algorithm 1, and the rolling average."""
-    loss, norm = signals.loss, signals.grad_norm
+    loss, norm = signals["loss"], signals["grad_norm"]
     if math.isnan(loss) or math.isnan(norm):
         return policy.initial, state
     memory, now = policy.memory, loss + policy.regularization * norm**2
     rolling = memory * state["rolling"] + (1 - memory) * now if "rolling" in state else now
     first = state.get("first", rolling)
     size = state.get("size", policy.initial)
-    if signals.update % policy.dwell == 0:
+    if signals["update"] % policy.dwell == 0:
         size = ceil(_grown(policy.initial, first, rolling, signals))
     return size, {"first": first, "rolling": rolling, "size": size}
 

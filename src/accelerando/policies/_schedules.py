@@ -54,12 +54,12 @@ class FullBatch(Policy):
     scheduled: ClassVar[bool] = True
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        if math.isnan(signals.n_examples):
+        if math.isnan(signals["n_examples"]):
             raise ValueError(
                 "FullBatch has to know how many examples there are, and the length of a stream is "
                 "not known. Use a data set with a length, or another batch_size."
             )
-        return Decision(int(signals.n_examples)), state
+        return Decision(int(signals["n_examples"])), state
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ class Schedule(Policy):
             check_integer(self, f"sizes[{epoch}]", size)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        begun = max(epoch for epoch in self.sizes if epoch <= signals.epoch)
+        begun = max(epoch for epoch in self.sizes if epoch <= signals["epoch"])
         return Decision(self.sizes[begun]), state
 
 
 def _geometric(policy: GeoDamp | GeoDampLR, signals: Signals) -> float:
     # The exponent of an integer stays an integer: powers of integers are then exact.
-    steps = int(signals.epoch) // policy.delay
+    steps = int(signals["epoch"]) // policy.delay
     return float(policy.initial * policy.factor**steps)
 
 
@@ -214,4 +214,4 @@ class PadaDamp(Policy):
         check_number(self, "rate", self.rate, above=0)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        return Decision(self.initial + self.rate * signals.update), state
+        return Decision(self.initial + self.rate * signals["update"]), state
