@@ -16,6 +16,8 @@ from torch import nn
 
 from accelerando import NeuralNet, NeuralNetClassifier, NeuralNetRegressor
 
+MOMENTUM = {"optimizer": torch.optim.SGD, "optimizer__momentum": 0.9, "lr": 0.05}
+ADAM = {"optimizer": torch.optim.Adam, "lr": 0.02}
 N, INPUTS, CLASSES = 61, 4, 3  # a prime number of rows: the last batch of an epoch is short
 
 
@@ -242,3 +244,10 @@ def regressor(**params):
 
 def plain_net(**params):
     return classifier(kind=NeuralNet, **params)
+
+
+def add(table, group, name, fit):
+    """Enter a run into a table under "group: name"."""
+    key = f"{group}: {name}"
+    assert key not in table, key
+    table[key] = fit
