@@ -97,11 +97,7 @@ class Fit:
 
 
 def short(action: Action) -> str:
-    """Return an action as a few words.
-
-    >>> short(Send("rank-0", Event))  # doctest: +SKIP
-    'rank-0 <- Pause segment=1 membership_changes=True'
-    """
+    """Return an action as a few words."""
     if isinstance(action, Log):
         return f"log {action.event}"
     if isinstance(action, Send):
