@@ -41,6 +41,14 @@ def test_kept_bytes_counts_views_and_not_parameters():
     assert kept[0] == 32 * 10 * 4 + 32 * 20 * 4
 
 
+def test_kept_bytes_counts_a_tensor_once():
+    """The second layer saves its weight, and the output of ReLU, which ReLU has saved already."""
+    layers = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 1))
+    with kept_bytes(layers) as kept:
+        layers(torch.randn(32, 10)).sum()
+    assert kept[0] == 32 * 10 * 4 + 32 * 20 * 4
+
+
 @settings(deadline=None)
 @given(st.floats(0, 2**40))
 def test_a_micro_batch_keeps_at_most_32_mebibytes(bytes_per_row):

@@ -116,7 +116,8 @@ def test_process_groups_outside_the_registry(groups):
     for work in works:
         work.wait()
     assert values(data) == [3, 3]
-    groups[0].set_timeout(timedelta(seconds=1))
+    backend = groups[0]._get_backend(torch.device("cpu"))
+    assert backend.options._timeout == timedelta(seconds=20)
 
 
 def test_a_collective_without_the_other_rank_times_out(groups):
