@@ -69,7 +69,9 @@ def test_replacing_signals_leaves_the_old_ones():
     assert signals.loss == 0.5
 
 
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))]
+)
 def test_signals_can_be_copied_and_pickled(again):
     signals = Signals({"update": 3, "loss": 0.5})
     assert again(signals) == signals

@@ -18,7 +18,6 @@ from accelerando.policies import PadaDamp as PadaDamp
 from accelerando.policies import RadaDamp as RadaDamp
 from accelerando.policies import RadaDampLR as RadaDampLR
 from accelerando.policies import Schedule as Schedule
-from accelerando.policies import Signals as Signals
 
 __all__ = [
     "AdaDamp",
@@ -50,6 +49,9 @@ __getattr__ = deprecated_names(
         ),
         "Measure": Deprecated(
             "accelerando._decisions", "Measure", "Use AdaDamp or GradDamp, which measure."
+        ),
+        "Signals": Deprecated(
+            "accelerando.policies", "Signals", "Use accelerando.policies.Signals."
         ),
         "as_policy": Deprecated(
             "accelerando.policies._deprecated",

@@ -27,7 +27,8 @@ from accelerando._decisions import (
     checked,
 )
 from accelerando.exceptions import UnknownSignalError, UnsupportedError
-from accelerando.monitor import Monitor, Observation, ParameterSpread, Setting
+from accelerando.monitor import Monitor, ParameterSpread
+from accelerando.monitor._monitor import Observation, Setting
 from accelerando.policies._core import (
     FunctionPolicy,
     Policy,

@@ -125,7 +125,7 @@ class GradDamp(Policy):
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         due = signals["update"] % self.dwell == 0
-        now = signals["full_grad_norm"]**2 if due else math.nan
+        now = signals["full_grad_norm"] ** 2 if due else math.nan
         return _follow(self.initial, now, signals, state)
 
 
