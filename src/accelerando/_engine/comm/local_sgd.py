@@ -103,7 +103,7 @@ class LocalSGD(SingleProcess):
         self._min_rows = min_rows * self.ranks
         self._drop_last = drop_last
         self._sums = sums
-        self._needs_loss = _needs_loss(strategy)
+        self._needs_loss = "loss" in strategy.needs
         self._watch_every = watch_every
         self._signals = Signals.known()
         self._unsent: list[float] = []  # losses and squared norms that others do not know yet
@@ -372,9 +372,3 @@ def amend(updates: Table, sums: Sequence[float]) -> None:
     for back in range(min(count, len(updates))):
         loss, square = sums[2 * (count - 1 - back) : 2 * (count - back)]
         updates.amend(back, loss=loss, grad_norm=math.sqrt(square))
-
-
-def _needs_loss(strategy: Averaging) -> bool:
-    """Return True if the strategy reads the loss, which all ranks must then agree on."""
-    needs = getattr(strategy, "needs", ())
-    return "loss" in needs or bool(getattr(strategy, "needs_loss", False))

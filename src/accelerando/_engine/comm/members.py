@@ -159,7 +159,8 @@ def divide(batch: Batch, replicas: int, cursor: int) -> Iterator[tuple[Batch, to
             "something else than tensors with rows. Let the data set yield tensors or arrays."
         )
     for replica in range(replicas):
-        places = torch.arange((replica - cursor) % replicas, batch.size, replicas)
+        start = min((replica - cursor) % replicas, batch.size)
+        places = torch.arange(start, batch.size, replicas)
         data = map_leaves(_taking(places), batch.data)
         rows = None if batch.rows is None else batch.rows[places.numpy()]
         yield Batch(data, len(places), rows, len(places)), places
