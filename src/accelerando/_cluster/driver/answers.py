@@ -34,16 +34,20 @@ def rank_ready(turn: Turn, event: messages.RankReady) -> None:
 
 def segment_ended(turn: Turn, event: messages.SegmentEnded) -> None:
     """Note how a segment or an averaging ended on a rank."""
-    silent = turn.state.ranks[event.rank].status == "silent"
+    status = turn.state.ranks[event.rank].status
     _note_state(turn, event)
+    if status == "training" and event.outcome == "lost":
+        turn.state.broken = True
     # A rank that missed the end of its segment joins as a newcomer.
-    turn.change(event.rank, status="ready", outcome=None if silent else event.outcome)
+    turn.change(event.rank, status="ready", outcome=None if status == "silent" else event.outcome)
     if event.unused is not None:
         turn.state.unused = event.unused
 
 
 def rank_raised(turn: Turn, event: messages.RankRaised) -> None:
     """Note that the user's code raised; the error is raised when the state was collected."""
+    if turn.state.ranks[event.rank].status == "training":
+        turn.state.broken = True
     _note_state(turn, event)
     turn.change(event.rank, status="raised")
 

@@ -135,14 +135,14 @@ def _gather(turn: Turn) -> None:
 def _watch_gathering(turn: Turn) -> None:
     """Begin a segment when enough ranks are ready; give up if there is none for too long."""
     state = turn.state
-    if state.interrupted or turn.with_status("raised"):
+    if state.interrupted or turn.count("raised"):
         _conclude(turn)
         return
-    ready, starting = turn.with_status("ready"), turn.with_status("starting")
+    ready, starting = turn.count("ready"), turn.count("starting")
     patience = 0.0 if state.members else _GATHER_SECONDS
     waited = turn.now - state.entered >= patience
-    if ready and (waited or not starting or len(ready) >= turn.bound().ranks):
-        _begin_segment(turn, ready)
+    if ready and (waited or not starting or ready >= turn.bound().ranks):
+        _begin_segment(turn, turn.with_status("ready"))
     elif ready or starting:
         state.served_at = turn.now
     elif turn.now - state.served_at > state.worker_timeout:
@@ -176,7 +176,8 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
         _log_segment(turn, members)
     state.members, state.segment, state.lost = members, state.segment + 1, []
     state.newest_update = max(newest, state.here).update
-    state.paused, state.begun, state.spares_since = False, False, None
+    state.paused = state.begun = state.broken = False
+    state.spares_since = None
     for rank in members:
         turn.change(rank, status="training", outcome=None)
     turn.do(
@@ -239,10 +240,9 @@ def _average_first(turn: Turn, chosen: tuple[RankId, ...]) -> bool:
 
 
 def _watch_averaging(turn: Turn) -> None:
-    busy = turn.with_status("averaging")
-    if busy and turn.overdue:
-        silence(turn, busy)
-    if not busy or turn.overdue:
+    if turn.overdue:
+        silence(turn, turn.with_status("averaging"))
+    if not turn.count("averaging"):
         _gather(turn)
 
 
@@ -251,21 +251,16 @@ def _watch_averaging(turn: Turn) -> None:
 
 def _watch_training(turn: Turn) -> None:
     """Wait for the end of a segment; pause it if others should train."""
-    state = turn.state
-    present = turn.present()
-    infos = [state.ranks[rank] for rank in present]
-    busy = [rank for rank in present if state.ranks[rank].status == "training"]
-    lost = len(present) < len(state.members) or any(
-        info.outcome == "lost" or info.status == "raised" for info in infos
-    )
+    state, busy = turn.state, turn.count("training")
     if not busy or (turn.overdue and state.phase is Phase.DRAINING):
-        silence(turn, busy)
-        _end_segment(turn, present)
-    elif lost and not state.abandoned:
+        silence(turn, turn.with_status("training"))
+        _end_segment(turn)
+    elif state.broken and not state.abandoned:
         state.abandoned = True  # members that are still joining the group need not wait
-        turn.do(*(Send(rank, messages.Abandon(state.generation)) for rank in busy))
+        abandon = messages.Abandon(state.generation)
+        turn.do(*(Send(rank, abandon) for rank in turn.with_status("training")))
         turn.enter(Phase.DRAINING, max(_LOST_SECONDS, 3 * state.update_seconds * state.period))
-    elif len(busy) < len(present) and state.phase is Phase.TRAINING:
+    elif busy < len(state.members) and state.phase is Phase.TRAINING:
         slow = _SLOW_UPDATES * state.update_seconds * state.period
         turn.enter(Phase.DRAINING, state.rank_timeout + slow)
     elif state.phase is Phase.TRAINING and not state.paused and _should_pause(turn):
@@ -279,19 +274,19 @@ def _should_pause(turn: Turn) -> bool:
     state, wanted, count = turn.state, turn.bound().ranks, len(turn.state.members)
     if state.interrupted or wanted <= count:
         return state.interrupted or wanted < count
-    spares = len(turn.with_status("ready"))  # members are not ready while they train
+    spares = turn.count("ready")  # members are not ready while they train
     if not spares:
         return False
-    if count + spares >= wanted or not turn.with_status("starting"):
+    if count + spares >= wanted or not turn.count("starting"):
         return True
     if state.spares_since is None:
         state.spares_since = turn.now
     return turn.now - state.spares_since > _SWITCH_SECONDS
 
 
-def _end_segment(turn: Turn, present: list[RankId]) -> None:
+def _end_segment(turn: Turn) -> None:
     """Count segments that fail in the same update, then decide what comes next."""
-    state = turn.state
+    state, present = turn.state, turn.present()
     answers.drop_parts(turn)
     if state.lost and (state.begun or not present):
         best = max((state.ranks[rank].key.update for rank in present), default=-1)
@@ -313,7 +308,7 @@ def _end_segment(turn: Turn, present: list[RankId]) -> None:
 def _conclude(turn: Turn) -> None:
     """Collect the best state if the call is over, or train the rest of the epoch."""
     state, best = turn.state, turn.best()
-    over = bool(state.interrupted or state.failure or turn.with_status("raised"))
+    over = bool(state.interrupted or state.failure or turn.count("raised"))
     if best is not None and not state.changed:
         key = state.ranks[best].key
         ended = state.ranks[best].outcome == "epoch" and best in state.members

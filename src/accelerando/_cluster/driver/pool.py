@@ -30,6 +30,7 @@ from accelerando._cluster.driver.state import (
     Send,
     ShrinkCluster,
     StartRank,
+    Status,
 )
 from accelerando._cluster.messages import RankId
 
@@ -63,7 +64,7 @@ class Turn:
         state = copy.copy(state)
         state.ranks, state.requests = dict(state.ranks), dict(state.requests)
         state.received, state.start_blobs = dict(state.received), dict(state.start_blobs)
-        state.lost = list(state.lost)
+        state.lost, state.counts = list(state.lost), dict(state.counts)
         return cls(state, now)
 
     def do(self, *actions: Action) -> None:
@@ -84,12 +85,31 @@ class Turn:
         """Whether the phase has lasted too long."""
         return self.state.deadline is not None and self.now > self.state.deadline
 
+    def put(self, rank: RankId, info: RankInfo | None) -> RankInfo | None:
+        """Replace what is known of a rank, None forgets it; return what was known before."""
+        ranks, counts = self.state.ranks, self.state.counts
+        before = ranks.get(rank)
+        if before is not None:
+            counts[before.status] -= 1
+        if info is None:
+            ranks.pop(rank, None)
+        else:
+            ranks[rank] = info
+            counts[info.status] = counts.get(info.status, 0) + 1
+        return before
+
     def change(self, rank: RankId, **values: Any) -> None:
         """Change what is known of a rank."""
-        self.state.ranks[rank] = replace(self.state.ranks[rank], **values)
+        self.put(rank, replace(self.state.ranks[rank], **values))
 
-    def with_status(self, *status: str) -> list[RankId]:
+    def count(self, *status: Status) -> int:
+        """Return the number of ranks with one of these statuses."""
+        return sum(self.state.counts.get(one, 0) for one in status)
+
+    def with_status(self, *status: Status) -> list[RankId]:
         """Return the ranks with one of these statuses, oldest first."""
+        if not self.count(*status):
+            return []
         return [rank for rank, info in self.state.ranks.items() if info.status in status]
 
     def present(self) -> list[RankId]:
@@ -122,7 +142,7 @@ def recruit(turn: Turn) -> None:
     if state.call is None or state.phase is Phase.CLOSED:
         return
     wanted = max(turn.bound().ranks, state.ahead)
-    missing = wanted - len(turn.with_status("starting", "ready", "training", "averaging"))
+    missing = wanted - turn.count("starting", "ready", "training", "averaging")
     if missing <= 0:
         return
     taken = {info.worker for info in state.ranks.values()}
@@ -130,7 +150,7 @@ def recruit(turn: Turn) -> None:
     for worker in free:
         rank = f"rank-{state.started}"
         state.started += 1
-        state.ranks[rank] = RankInfo(worker, "starting", started_at=turn.now)
+        turn.put(rank, RankInfo(worker, "starting", started_at=turn.now))
         turn.do(StartRank(rank, worker))
     turn.do(ScaleCluster(wanted, len(state.workers), missing - len(free)))
 
@@ -154,9 +174,10 @@ def stop(turn: Turn, ranks: tuple[RankId, ...]) -> None:
 def drop(turn: Turn, rank: RankId, *, cancel: bool = True) -> None:
     """Forget a rank and everything that it was asked for."""
     state = turn.state
-    info = state.ranks.pop(rank)
-    if info.status == "training":
+    info = turn.put(rank, None)
+    if info is not None and info.status == "training":
         state.lost.append(info.worker)
+        state.broken = True
     free_start_blob(turn, rank)
     if (request := state.requests.pop(rank, None)) is not None:
         state.todo += request.batches

@@ -40,6 +40,9 @@ NO_STATE = Key()  # of a rank that has not received a state yet
 NO_UPDATE = Key(0, 0)
 
 
+Status: TypeAlias = Literal["starting", "ready", "training", "averaging", "silent", "raised"]
+
+
 @dataclass(frozen=True)
 class RankInfo:
     """A rank as the driver knows it.
@@ -63,7 +66,7 @@ class RankInfo:
     """
 
     worker: str
-    status: Literal["starting", "ready", "training", "averaging", "silent", "raised"]
+    status: Status
     started_at: float
     key: Key = NO_STATE
     since: int = 0
@@ -109,6 +112,8 @@ class DriverState:
         The workers of the cluster.
     ranks : mapping
         All ranks that were neither stopped nor lost, oldest first.
+    counts : mapping
+        The number of ranks with each status, so that an event does not have to look at all ranks.
     started, resent, blobs : int
         Counters: ranks started, data sent again, blobs named.
     members : tuple of RankId
@@ -116,6 +121,8 @@ class DriverState:
         stay in it.
     lost : list of str
         The workers of members lost in the current segment.
+    broken : bool
+        Whether a member of the current segment was lost, has lost contact, or raised.
     ahead : int
         Ranks that a schedule needs in the next epoch.
     unused : bool or None
@@ -162,11 +169,13 @@ class DriverState:
     interrupted: bool = False
     workers: tuple[str, ...] = ()
     ranks: dict[RankId, RankInfo] = field(default_factory=dict)
+    counts: dict[Status, int] = field(default_factory=dict)
     started: int = 0
     resent: int = 0
     blobs: int = 0
     members: tuple[RankId, ...] = ()
     lost: list[str] = field(default_factory=list)
+    broken: bool = False
     segment: int = 0
     generation: int = 0
     ahead: int = 0
