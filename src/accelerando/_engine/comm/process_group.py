@@ -273,6 +273,8 @@ class ProcessGroup:
         options.rootRank = source
         with contact():
             self.processes.broadcast([length], options).wait()
+            if not int(length):
+                return b""
             data = torch.empty(int(length), dtype=torch.uint8, device=self.device)
             if content is not None:
                 data = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self.device)
