@@ -33,7 +33,6 @@ from accelerando._engine.position import (
 )
 from accelerando._engine.runtime.process import RNG_LOCK, get_rng, set_rng
 from accelerando.exceptions import StateError
-
 from accelerando.sync import Averaging
 from accelerando.sync._strategy import Strategy
 
@@ -294,18 +293,26 @@ class TrainState:
             tensors["host"] = self.host.tensors
         return {"json": json.dumps(plain, default=_plain_number), "tensors": tensors}
 
-    def load_state_dict(self, content: Mapping[str, Any], *, origin: object = "The state") -> Part:
+    def load_state_dict(
+        self,
+        content: Mapping[str, Any],
+        *,
+        parts: Part = Part.ALL,
+        origin: object = "The state",
+    ) -> Part:
         """Replace what `content` holds and return which parts that was.
 
         Parameters
         ----------
         content : mapping
             What :meth:`state_dict` returned.
+        parts : Part
+            What to load at most.
         origin : object
             Where it came from, for messages.
         """
         plain, tensors = json.loads(content["json"]), content["tensors"]
-        parts = Part(plain["parts"])
+        parts &= Part(plain["parts"])
         if Part.MODEL in parts:
             self._load_model(plain, tensors, origin)
         if Part.POSITION in parts:

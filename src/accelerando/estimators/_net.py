@@ -15,7 +15,7 @@ from skorch.dataset import get_len
 from torch.utils.data import DataLoader
 
 from accelerando._engine.comm.communicator import Communicator, SingleProcess, VirtualAllReduce
-from accelerando._engine.data.feed import ArrayBatches, Feed, choose_feed, unpack
+from accelerando._engine.data.feed import ArrayBatches, Feed, choose_feed
 from accelerando._engine.loop import Fit, FitSpec, LocalTrainer, Trainer
 from accelerando._engine.micro_batch import MicroBatch, couples_rows
 from accelerando._engine.runtime.process import RNG_LOCK, keep_memory
@@ -36,6 +36,7 @@ from accelerando.estimators._skorch import (
     has_convolutions,
     in_memory,
     last_row,
+    sample_rows,
     split_params,
 )
 from accelerando.policies._controller import Controller
@@ -300,12 +301,8 @@ class AdaptiveNet(Results, ConfiguredNet):
             return
         from accelerando._engine.runtime.channels_last import settle
 
-        feed = fit.feed
-        n_examples = None if getattr(feed, "chunks", None) == {} else feed.n_examples
-        rows = None
-        if n_examples is not None:
-            rows = lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]  # noqa: E731
-        settle(self.module_, self.channels_last, rows, forward_of(self, fit.spec.fit_params))
+        forward = forward_of(self, fit.spec.fit_params)
+        settle(self.module_, self.channels_last, sample_rows(fit.feed), forward)
 
     def _trainer(
         self, fit: Fit, datasets: Any, interrupt: Interrupt

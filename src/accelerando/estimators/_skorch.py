@@ -25,7 +25,7 @@ from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
 from accelerando._engine.comm.communicator import UpdateResult
-from accelerando._engine.data.feed import Batch, Rows, leaves, map_leaves
+from accelerando._engine.data.feed import Batch, Feed, Rows, leaves, map_leaves, unpack
 from accelerando._engine.loop import Fit
 from accelerando._engine.model import Components, largest_number, needs_closure
 from accelerando._interrupt import Interrupt
@@ -321,8 +321,16 @@ def _as_array(leaf: Any) -> Any:
     return torch.from_numpy(np.ascontiguousarray(leaf))
 
 
+def sample_rows(feed: Feed) -> Any:
+    """Return a function that returns two rows of `X`; None if no rows are at hand."""
+    n_examples = feed.n_examples
+    if n_examples is None or getattr(feed, "chunks", None) == {}:
+        return None
+    return lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]
+
+
 def data_owners(dataset: Any) -> list[Any]:
-    """Return the objects that the user passed to ``fit``; data stay on a cluster while they live."""
+    """Return the user's objects: their data stay on a cluster while they exist."""
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     if isinstance(dataset, SkorchDataset):

@@ -316,7 +316,7 @@ class ChunkAssignment:
             The number of the segment.
         """
         if self.chunks is None:
-            return {rank: ((), None) for rank in workers}
+            return dict.fromkeys(workers, ((), None))
         before = self._holders
         given = share_out(
             self.chunks.lengths, before or self._where_dask_has_them(workers), list(workers)
