@@ -248,9 +248,7 @@ def soft(client, **params):
         **ADAM,
         batch_size=sizes.RadaDamp(initial=8, memory=0.8, dwell=2),
         monitors=[monitor.GradientNoiseScale(every=1)],
-        module__dropout=0.2,
-        **on(client),
-        **params,
+        **{"module__dropout": 0.2, **on(client), **params},
     )
 
 
