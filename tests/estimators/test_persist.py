@@ -273,7 +273,7 @@ def test_ctrl_c_keeps_what_was_learned_between_two_updates(tmp_path):
 def test_a_second_ctrl_c_stops_at_once(tmp_path):
     script = """
         import signal, time
-        from accelerando._interrupt import Interrupt
+        from accelerando._engine.runtime.process import Interrupt
         with Interrupt() as interrupt:
             print("ready", flush=True)
             try:

@@ -14,8 +14,8 @@ from accelerando._engine.data.feed import Batch, Feed
 from accelerando._engine.loop import Fit, FitSpec
 from accelerando._engine.micro_batch import MicroBatch
 from accelerando._engine.model import Model
+from accelerando._engine.runtime.process import Interrupt
 from accelerando._engine.runtime.progress import Progress
-from accelerando._interrupt import Interrupt
 
 
 class RankModel(Protocol):

@@ -17,7 +17,13 @@ import torch
 
 from accelerando._decisions import Plan
 from accelerando._engine import step as steps
-from accelerando._engine.comm.communicator import Communicator, PartNorms, UpdateResult
+from accelerando._engine.comm.communicator import (
+    Communicator,
+    PartNorms,
+    SingleProcess,
+    UpdateResult,
+    VirtualAllReduce,
+)
 from accelerando._engine.data.feed import Batch, Feed
 from accelerando._engine.model import Model
 from accelerando._engine.state import TrainState
@@ -25,7 +31,7 @@ from accelerando.compress._codec import Compressor
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import Observation
 from accelerando.policies._controller import Controller
-from accelerando.sync import AllReduce
+from accelerando.sync import AllReduce, Averaging
 from accelerando.sync._strategy import Strategy
 
 
@@ -268,6 +274,29 @@ def record(fit: Fit, batch: Batch, result: UpdateResult) -> None:
         *comm.row(state),
         *(control.row(state.memories, state.settings) if control.active else ()),
     )
+
+
+def local_communicator(spec: FitSpec, state: TrainState, feed: Feed) -> Communicator:
+    """Return the communicator of a fit in this process; ranks of a cluster build their own."""
+    if isinstance(spec.strategy, Averaging):
+        from accelerando._engine.comm.local_sgd import LocalSGD, VirtualGroup
+
+        return LocalSGD(
+            spec.strategy,
+            VirtualGroup(spec.virtual_ranks),
+            min_rows=spec.min_rows,
+            drop_last=feed.drop_last,
+            sums=spec.sums,
+            watch_every=spec.control.watches_spread,
+        )
+    if spec.virtual_ranks > 1:
+        learnable = [p for _, p in state.components.named_parameters() if p.requires_grad]
+        return VirtualAllReduce(spec.virtual_ranks, sum(p.nbytes for p in learnable))
+    if spec.compressor is not None:
+        from accelerando._engine.comm.compressed import CompressedSingle
+
+        return CompressedSingle(spec.compressor)
+    return SingleProcess()
 
 
 class Trainer(Protocol):

@@ -6,8 +6,7 @@ criterion and optimizers, and how to compute predictions, a loss and a step with
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +14,8 @@ import torch
 from torch import nn
 
 from accelerando._engine.micro_batch import couples_rows
+from accelerando._engine.step import largest_number, needs_closure
+from accelerando.exceptions import StateError
 
 
 @dataclass
@@ -47,6 +48,46 @@ class Components:
             for buffer in part.buffers() if hasattr(part, "buffers") else ():
                 found.setdefault(id(buffer), buffer)
         return list(found.values())
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def frozen(self) -> list[list[str]]:
+        """Return the module and the name of every parameter that is not trained."""
+        return [
+            [part, name]
+            for part, module in self.modules.items()
+            for name, parameter in module.named_parameters()
+            if not parameter.requires_grad
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return parameters, buffers and the state of the optimizers."""
+        return {
+            "modules": _states({**self.modules, **self.criteria}),
+            "optimizers": python_numbers(_states(self.optimizers)),
+        }
+
+    def load_state_dict(
+        self, content: Mapping[str, Any], frozen: list[list[str]] | None, *, origin: object
+    ) -> None:
+        """Load what :meth:`state_dict` and :meth:`frozen` returned.
+
+        Parameters
+        ----------
+        content : mapping
+            Parameters, buffers and the state of the optimizers.
+        frozen : list or None
+            The parameters that are not trained; None leaves them as they are.
+        origin : object
+            Where it came from, for messages.
+        """
+        if frozen is not None:
+            names = {(part, name) for part, name in frozen}
+            for part, module in self.modules.items():
+                for name, parameter in module.named_parameters():
+                    parameter.requires_grad_((part, name) not in names)
+        _load({**self.modules, **self.criteria}, content["modules"], origin)
+        _load(self.optimizers, content["optimizers"], origin)
 
 
 class Model(Protocol):
@@ -98,18 +139,6 @@ class Model(Protocol):
 
     def custom_step(self, batch: Any) -> dict[str, Any]:
         """Run the user's training step; return ``loss`` and ``y_pred``."""
-
-
-def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True if the optimizer evaluates the loss itself, like L-BFGS."""
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    return closure is not None and closure.default is inspect.Parameter.empty
-
-
-def largest_number(parameters: Sequence[torch.Tensor]) -> float:
-    """Return the largest finite number that every floating dtype of the parameters can hold."""
-    dtypes = {p.dtype for p in parameters if p.is_floating_point()}
-    return min((torch.finfo(dtype).max for dtype in dtypes), default=1.0)
 
 
 class PlainModel:
@@ -168,3 +197,30 @@ class PlainModel:
 def min_rows(module: nn.Module) -> int:
     """Return the fewest rows of a batch: BatchNorm cannot train on a single row."""
     return 2 if couples_rows(module) else 1
+
+
+def python_numbers(content: Any) -> Any:
+    """Replace NumPy's numbers, as a search draws them for ``lr``: PyTorch reads tensors only."""
+    if isinstance(content, dict):
+        return {key: python_numbers(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(python_numbers(value) for value in content)
+    is_numpy = type(content).__module__ == "numpy" and hasattr(content, "item")
+    return content.item() if is_numpy else content
+
+
+def _states(parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part.state_dict() for name, part in parts.items() if hasattr(part, "state_dict")}
+
+
+def _load(parts: Mapping[str, Any], states: Mapping[str, Any], origin: object) -> None:
+    for name, part in parts.items():
+        if not hasattr(part, "load_state_dict"):
+            continue
+        try:
+            part.load_state_dict(states[name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise StateError(
+                f"{origin} was saved from an estimator with another {name}: {error}. Build the "
+                "estimator with the settings it was saved with, then load."
+            ) from error

@@ -32,7 +32,6 @@ from accelerando._engine.position import (
     Position,
 )
 from accelerando._engine.runtime.process import RNG_LOCK, get_rng, set_rng
-from accelerando.exceptions import StateError
 from accelerando.sync import Averaging
 from accelerando.sync._strategy import Strategy
 
@@ -275,10 +274,8 @@ class TrainState:
         if Part.POSITION in parts:
             plain.update(self._plain_position())
         if Part.MODEL in parts:
-            plain["frozen"] = self._frozen()
-            components = self.components
-            tensors["modules"] = _states({**components.modules, **components.criteria})
-            tensors["optimizers"] = python_numbers(_states(components.optimizers))
+            plain["frozen"] = self.components.frozen()
+            tensors.update(self.components.state_dict())
         if Part.REPLICAS in parts:
             tensors["replicas"] = {} if self.replicas is None else self.replicas.state_dict()
         if Part.RECORDS in parts:
@@ -314,7 +311,7 @@ class TrainState:
         plain, tensors = json.loads(content["json"]), content["tensors"]
         parts &= Part(plain["parts"])
         if Part.MODEL in parts:
-            self._load_model(plain, tensors, origin)
+            self.components.load_state_dict(tensors, plain["frozen"], origin=origin)
         if Part.POSITION in parts:
             self._load_position(plain)
         if Part.REPLICAS in parts:
@@ -359,26 +356,6 @@ class TrainState:
         self.seconds = plain["seconds"]
         self.made_with = plain["made_with"]
 
-    def _frozen(self) -> list[list[Any]]:
-        return [
-            [part, name]
-            for part, module in self.components.modules.items()
-            for name, parameter in module.named_parameters()
-            if not parameter.requires_grad
-        ]
-
-    def _load_model(
-        self, plain: dict[str, Any], tensors: Mapping[str, Any], origin: object
-    ) -> None:
-        components = self.components
-        if plain["frozen"] is not None:  # older files do not say
-            frozen = {tuple(pair) for pair in plain["frozen"]}
-            for part, module in components.modules.items():
-                for name, parameter in module.named_parameters():
-                    parameter.requires_grad_((part, name) not in frozen)
-        _load({**components.modules, **components.criteria}, tensors["modules"], origin)
-        _load(components.optimizers, tensors["optimizers"], origin)
-
     def __getstate__(self) -> dict[str, Any]:
         # Modules and optimizers are pickled by the estimator, to which they belong.
         return self.state_dict(Part.ALL & ~Part.MODEL)
@@ -397,35 +374,8 @@ def describe(control: Controller, strategy: Strategy) -> dict[str, Any]:
     return {"policy": texts[base], "control": standing, "sync": repr(strategy)}
 
 
-def python_numbers(content: Any) -> Any:
-    """Replace NumPy's numbers, as a search draws them for ``lr``: PyTorch reads tensors only."""
-    if isinstance(content, dict):
-        return {key: python_numbers(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return type(content)(python_numbers(value) for value in content)
-    is_numpy = type(content).__module__ == "numpy" and hasattr(content, "item")
-    return content.item() if is_numpy else content
-
-
 def _plain_number(value: Any) -> Any:
     """Return the Python value of a NumPy or PyTorch number or array."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} in the history cannot be saved as JSON.")
-
-
-def _states(parts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: part.state_dict() for name, part in parts.items() if hasattr(part, "state_dict")}
-
-
-def _load(parts: Mapping[str, Any], states: Mapping[str, Any], origin: object) -> None:
-    for name, part in parts.items():
-        if not hasattr(part, "load_state_dict"):
-            continue
-        try:
-            part.load_state_dict(states[name])
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise StateError(
-                f"{origin} was saved from an estimator with another {name}: {error}. Build the "
-                "estimator with the settings it was saved with, then load."
-            ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -274,6 +275,18 @@ def _step_or_restore(
     except ArithmeticError:
         _restore(parameters, before)
         raise
+
+
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if the optimizer evaluates the loss itself, like L-BFGS."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def largest_number(parameters: Sequence[torch.Tensor]) -> float:
+    """Return the largest finite number that every floating dtype of the parameters can hold."""
+    dtypes = {p.dtype for p in parameters if p.is_floating_point()}
+    return min((torch.finfo(dtype).max for dtype in dtypes), default=1.0)
 
 
 def _restore(tensors: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:

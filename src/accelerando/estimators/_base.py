@@ -81,17 +81,14 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         super().set_params(**{key: value for key, value in kwargs.items() if key not in ours})
         return self
 
-    def _validate_params(self) -> None:
-        try:
-            super()._validate_params()
-        except ValueError as error:
-            known = [name for name in inspect.signature(type(self)).parameters if name != "kwargs"]
-            wrong = sorted(name for name in self._params_to_validate if name not in known)
-            found = [(name, difflib.get_close_matches(name, known, n=1)) for name in wrong]
-            hints = [
-                f"Did you mean {near[0]!r} instead of {name!r}?" for name, near in found if near
-            ]
-            raise ValueError(" ".join([str(error), *hints])) from None
+    def _suggestions(self) -> str:
+        """Return a sentence for each misspelled parameter."""
+        known = [name for name in inspect.signature(type(self)).parameters if name != "kwargs"]
+        wrong = sorted(name for name in self._params_to_validate if name not in known)
+        found = [(name, difflib.get_close_matches(name, known, n=1)) for name in wrong]
+        return "".join(
+            f" Did you mean {near[0]!r} instead of {name!r}?" for name, near in found if near
+        )
 
     def __sklearn_clone__(self) -> Self:
         """Clone everything but the client: a connection is shared, not copied."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import skorch
+import torch
+from sklearn.utils import check_random_state
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelerando._engine.data.feed import Feed
 from accelerando._engine.micro_batch import check_weightable, couples_rows, is_mean_over_rows
-from accelerando._engine.model import needs_closure
+from accelerando._engine.step import needs_closure
 from accelerando._validation import (
     check_choice,
     check_integer,
@@ -145,6 +148,27 @@ def _with_closures(net: Any) -> list[str]:
     return [type(one).__name__ for one in optimizers if needs_closure(one)]
 
 
+def seed_from(random_state: Any) -> tuple[int, bool]:
+    """Return the seed of a run, and whether the user gave one.
+
+    Without a `random_state` the seed is drawn from PyTorch's generator, so that shuffles follow
+    ``torch.manual_seed``.
+    """
+    if random_state is None:
+        return int(torch.randint(2**31, ()).item()), False
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31)), True
+    if isinstance(random_state, int | np.integer) and random_state >= 0:
+        return int(random_state), True
+    try:
+        return int(check_random_state(random_state).randint(2**31)), True
+    except ValueError:
+        raise ValueError(
+            "The 'random_state' parameter must be None, an integer of at least 0, or a NumPy "
+            f"random generator. Got {random_state!r} instead."
+        ) from None
+
+
 # -- subclasses -----------------------------------------------------------------------------------
 
 
@@ -188,16 +212,6 @@ def check_overrides(net: Any, *, weighted: bool) -> bool:
 
 
 # -- data -----------------------------------------------------------------------------------------
-
-
-def check_classes(y: Any) -> None:
-    """Refuse classes that are names: no loss of PyTorch accepts them."""
-    kind = getattr(getattr(y, "dtype", None), "kind", "")
-    if kind in "OUS" and kind:
-        raise ValueError(
-            "y holds names or objects; PyTorch's losses want integers from 0 on. Encode it: "
-            "y = sklearn.preprocessing.LabelEncoder().fit_transform(y)."
-        )
 
 
 def check_weights(net: Any, X: Any) -> None:

@@ -22,14 +22,12 @@ from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, Batch, Feed
 from accelerando._engine.loop import Fit
 from accelerando._engine.runtime.channels_last import settle
-from accelerando._interrupt import Interrupt
+from accelerando._engine.runtime.process import Interrupt
+from accelerando.estimators._data import data_owners, forward_of, sample_rows
 from accelerando.estimators._skorch import (
     CallbackHooks,
     SkorchModel,
-    data_owners,
-    forward_of,
     in_memory,
-    sample_rows,
 )
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging

@@ -1,16 +1,20 @@
-"""Training data that are not arrays: data sets that every process builds, and weights of rows."""
+"""Training data on their way to the engine: factories of data sets, weights and samples of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import skorch
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
-from skorch.utils import to_numpy
+from skorch.dataset import Dataset as SkorchDataset
+from skorch.utils import to_numpy, to_tensor
+from torch import nn
 from torch.utils.data import Dataset, Subset
 
+from accelerando._engine.data.feed import Feed, leaves, unpack
 from accelerando.exceptions import UnsupportedError
 
 
@@ -100,3 +104,30 @@ def _rows_of(dataset: Any, n_given: int) -> Any:
             "skorch's ValidSplit, a train_split that returns torch.utils.data.Subset, or None."
         )
     return rows
+
+
+def forward_of(net: skorch.NeuralNet, fit_params: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return how a copy of the module is called with rows of the training set."""
+
+    def forward(module: nn.Module, X: Any) -> Any:
+        x = to_tensor(X, device=net.device)
+        return module(**x, **fit_params) if isinstance(x, Mapping) else module(x, **fit_params)
+
+    return forward
+
+
+def sample_rows(feed: Feed) -> Any:
+    """Return a function that returns two rows of `X`; None if no rows are at hand."""
+    n_examples = feed.n_examples
+    if n_examples is None or getattr(feed, "chunks", None) == {}:
+        return None
+    return lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]
+
+
+def data_owners(dataset: Any) -> list[Any]:
+    """Return the user's objects: their data stay on a cluster while they exist."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    if isinstance(dataset, SkorchDataset):
+        return leaves(dataset.X)  # y is often a copy that estimators make
+    return [dataset]

@@ -6,21 +6,18 @@ import warnings
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Self
 
-import numpy as np
 import torch
 from sklearn.callback import with_callbacks
-from sklearn.utils import check_random_state
 from skorch.callbacks import Callback
 from skorch.dataset import get_len
 from torch.utils.data import DataLoader
 
-from accelerando._engine.comm.communicator import Communicator, SingleProcess, VirtualAllReduce
+from accelerando._engine.comm.communicator import SingleProcess
 from accelerando._engine.data.feed import ArrayBatches, Feed, choose_feed
-from accelerando._engine.loop import Fit, FitSpec, LocalTrainer, Trainer
+from accelerando._engine.loop import Fit, FitSpec, LocalTrainer, Trainer, local_communicator
 from accelerando._engine.micro_batch import MicroBatch, couples_rows
-from accelerando._engine.runtime.process import RNG_LOCK, keep_memory
+from accelerando._engine.runtime.process import RNG_LOCK, Interrupt, keep_memory
 from accelerando._engine.state import TrainState
-from accelerando._interrupt import Interrupt
 from accelerando.compress._codec import Compressor
 from accelerando.estimators import _checks as checks
 from accelerando.estimators._base import ConfiguredNet
@@ -32,11 +29,9 @@ from accelerando.estimators._skorch import (
     SkorchModel,
     components_of,
     counting,
-    forward_of,
     has_convolutions,
     in_memory,
     last_row,
-    sample_rows,
     split_params,
 )
 from accelerando.policies._controller import Controller
@@ -83,7 +78,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         control, strategy = self._controller(), self._strategy()
         self._compressor()  # raises if `compression` is wrong
         checks.check_settings(self, strategy)
-        seed, seeded = seed_from(self.random_state)
+        seed, seeded = checks.seed_from(self.random_state)
         state = self._state_ = TrainState(seed=seed, seeded=seeded)
         state.adopt(control, strategy, None)
         state.micro_batch = self._micro_batch(timed=not seeded)
@@ -99,6 +94,12 @@ class AdaptiveNet(Results, ConfiguredNet):
             super().initialize()
         state.components = components_of(self)
         return self
+
+    def _validate_params(self) -> None:
+        try:
+            super()._validate_params()
+        except ValueError as error:
+            raise ValueError(f"{error}{self._suggestions()}") from None
 
     def initialize_callbacks(self) -> Self:
         """Initialize callbacks; skorch's ProgressBar counts batches if their size may change."""
@@ -186,7 +187,8 @@ class AdaptiveNet(Results, ConfiguredNet):
         state: TrainState = self._state_
         control, strategy, compressor = self._controller(), self._strategy(), self._compressor()
         checks.check_settings(self, strategy)
-        self._read_checkpoint()
+        if self.checkpoint is not None:
+            self._read_checkpoint()
         custom = checks.check_overrides(self, weighted=weights is not None)
         if compressor is not None:
             checks.check_compressor(self, compressor)
@@ -197,7 +199,9 @@ class AdaptiveNet(Results, ConfiguredNet):
         state.adopt(control, strategy, self._pieces_)
         self._pieces_ = (control, strategy)
         self._begin_or_continue(feed, self.max_epochs if epochs is None else epochs)
-        state.micro_batch.whole = self.micro_batch_size is None or (
+        micro, configured = state.micro_batch, self._micro_batch(timed=not state.seeded)
+        micro.fixed, micro.timed = configured.fixed, configured.timed
+        micro.whole = self.micro_batch_size is None or (
             self.micro_batch_size == "auto" and (custom or not checks.splits_exactly(self))
         )
         divisible = checks.is_divisible(self) and not custom
@@ -225,33 +229,9 @@ class AdaptiveNet(Results, ConfiguredNet):
         )
         every = spec.checkpoint_every if self.client is None else None
         hooks = CallbackHooks(self, interrupt, self._write_checkpoint, every)
-        hooks.fit = fit = Fit(spec, state, model, feed, self._communicator(spec, feed), hooks)
+        comm = SingleProcess() if self.client else local_communicator(spec, state, feed)
+        hooks.fit = fit = Fit(spec, state, model, feed, comm, hooks)
         return fit
-
-    def _communicator(self, spec: FitSpec, feed: Feed) -> Communicator:
-        """Return the communicator of a fit in this process; ranks of a cluster build their own."""
-        state: TrainState = self._state_
-        if self.client is not None:
-            return SingleProcess()
-        if isinstance(spec.strategy, Averaging):
-            from accelerando._engine.comm.local_sgd import LocalSGD, VirtualGroup
-
-            return LocalSGD(
-                spec.strategy,
-                VirtualGroup(spec.virtual_ranks),
-                min_rows=spec.min_rows,
-                drop_last=feed.drop_last,
-                sums=spec.sums,
-                watch_every=spec.control.watches_spread,
-            )
-        if spec.virtual_ranks > 1:
-            learnable = [p for _, p in state.components.named_parameters() if p.requires_grad]
-            return VirtualAllReduce(spec.virtual_ranks, sum(p.nbytes for p in learnable))
-        if spec.compressor is not None:
-            from accelerando._engine.comm.compressed import CompressedSingle
-
-            return CompressedSingle(spec.compressor)
-        return SingleProcess()
 
     def _feed(self, dataset: Any) -> Feed:
         if hasattr(dataset, "lengths"):
@@ -300,6 +280,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         if self.channels_last is False or not has_convolutions(self.module_):
             return
         from accelerando._engine.runtime.channels_last import settle
+        from accelerando.estimators._data import forward_of, sample_rows
 
         forward = forward_of(self, fit.spec.fit_params)
         settle(self.module_, self.channels_last, sample_rows(fit.feed), forward)
@@ -344,7 +325,8 @@ class AdaptiveNet(Results, ConfiguredNet):
                 state.seconds,
             )
             self.notify("on_epoch_end", **parts)
-            self._write_checkpoint()
+            if self.checkpoint is not None:
+                self._write_checkpoint()
             stop = task.call_on_fit_task_end(
                 estimator=self, X=X, y=y, reconstruction_attributes=dict
             )
@@ -424,82 +406,3 @@ class AdaptiveNet(Results, ConfiguredNet):
     ) -> None:
         """Open the batch's row in the history."""
         last_row(self.history_)["batches"].append({})
-
-
-class WeightedClassifier:
-    """``fit`` of a classifier, with weights of examples and of classes."""
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        class_weight: Any = None,
-        **fit_params: Any,
-    ) -> Self:
-        """Train from the start (or further, with ``warm_start``).
-
-        Parameters
-        ----------
-        X : array, tensor, frame, dictionary of them, or Dataset
-            The examples.
-        y : array or None
-            Their classes; None if `X` is a Dataset that has them.
-        sample_weight : array of shape (n_examples,), optional
-            Weight of each example in the training loss; only ratios matter.
-        class_weight : dict or "balanced", optional
-            Weight of each class, as in scikit-learn.
-        **fit_params
-            Further arguments of the module's ``forward`` and of ``train_split``.
-        """
-        checks.check_classes(y)
-        if class_weight is not None:
-            from accelerando.estimators._data import combine_weights
-
-            sample_weight = combine_weights(sample_weight, class_weight, y)
-        extra = {} if sample_weight is None else {"sample_weight": sample_weight}
-        super().fit(X, y, **extra, **fit_params)  # type: ignore[misc]
-        return self
-
-
-class WeightedRegressor:
-    """``fit`` of a regressor, with weights of examples."""
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
-        """Train from the start (or further, with ``warm_start``).
-
-        Parameters
-        ----------
-        X : array, tensor, frame, dictionary of them, or Dataset
-            The examples.
-        y : array of shape (n_examples, n_outputs), or None
-            Their values; None if `X` is a Dataset that has them.
-        sample_weight : array of shape (n_examples,), optional
-            Weight of each example in the training loss; only ratios matter.
-        **fit_params
-            Further arguments of the module's ``forward`` and of ``train_split``.
-        """
-        extra = {} if sample_weight is None else {"sample_weight": sample_weight}
-        super().fit(X, y, **extra, **fit_params)  # type: ignore[misc]
-        return self
-
-
-def seed_from(random_state: Any) -> tuple[int, bool]:
-    """Return the seed of a run, and whether the user gave one.
-
-    Without a `random_state` the seed is drawn from PyTorch's generator, so that shuffles follow
-    ``torch.manual_seed``.
-    """
-    if random_state is None:
-        return int(torch.randint(2**31, ()).item()), False
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31)), True
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
-        return int(random_state), True
-    try:
-        return int(check_random_state(random_state).randint(2**31)), True
-    except ValueError:
-        raise ValueError(
-            "The 'random_state' parameter must be None, an integer of at least 0, or a NumPy "
-            f"random generator. Got {random_state!r} instead."
-        ) from None

@@ -1,17 +1,20 @@
 """The table of all parameters, from which signatures and their documentation are generated.
 
-Editors read source text, so the classes in :mod:`accelerando.estimators._public` spell out every
-parameter. ``python -m accelerando.estimators._parameters --write`` writes them; a test compares.
+Editors read source text, so every estimator spells out every parameter. ``python -m
+accelerando.estimators._parameters`` writes signatures and documentation; a test compares them.
 """
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-PUBLIC = Path(__file__).with_name("_public.py")
+FILES = {
+    "NeuralNet": "_neural_net.py",
+    "NeuralNetClassifier": "_classifier.py",
+    "NeuralNetRegressor": "_regressor.py",
+}
 START, END = "    # generated signature", "    # end of the generated signature"
 
 
@@ -65,7 +68,7 @@ SKORCH = [
     ),
     Parameter(
         "batch_size",
-        "int | Policy | type[Policy] | Callable[[Signals], float | Decision | None]",
+        "int | Policy | type[Policy] | Callable[[Signals], float | None]",
         "128",
         "int, policy of :mod:`accelerando.batch_size`, or function, default=128",
         "Rows per update. A policy may be given as a class, with ``batch_size__x`` parameters, or "
@@ -373,32 +376,22 @@ def documentation(name: str) -> str:
     return textwrap.indent("\n".join(lines), "    ")
 
 
-def generated(source: str) -> str:
-    """Return the source of the classes with signatures and documentation from the table."""
-    pieces = source.split("\nclass ")
-    for number, piece in enumerate(pieces):
-        name = piece.split("(")[0]
-        if name not in CRITERIA:
-            continue
-        before, rest = piece.split("    Parameters\n    ----------\n", 1)
-        _, rest = rest.split("\n    Attributes\n    ----------\n", 1)
-        docs = documentation(name)
-        piece = f"{before}{docs}\n\n    Attributes\n    ----------\n{rest}"
-        before, rest = piece.split(START, 1)
-        _, rest = rest.split(END, 1)
-        pieces[number] = f"{before}{signature(name)}{rest}"
-    return "\nclass ".join(pieces)
+def generated(name: str, source: str) -> str:
+    """Return the source of a class with its signature and documentation from the table."""
+    before, rest = source.split("    Parameters\n    ----------\n", 1)
+    _, rest = rest.split("\n    Attributes\n    ----------\n", 1)
+    docs = documentation(name)
+    source = f"{before}{docs}\n\n    Attributes\n    ----------\n{rest}"
+    before, rest = source.split(START, 1)
+    _, rest = rest.split(END, 1)
+    return f"{before}{signature(name)}{rest}"
 
 
 def main() -> None:
-    """Write the signatures, or print the file as it should be."""
-    parser = argparse.ArgumentParser(description="Generate the signatures of the estimators.")
-    parser.add_argument("--write", action="store_true", help="write the file instead of printing")
-    source = generated(PUBLIC.read_text())
-    if parser.parse_args().write:
-        PUBLIC.write_text(source)
-    else:
-        print(source)
+    """Write the signatures and the documentation into the files of the classes."""
+    for name, file in FILES.items():
+        path = Path(__file__).with_name(file)
+        path.write_text(generated(name, path.read_text()))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import sklearn
@@ -20,15 +20,16 @@ from scipy import sparse
 from sklearn.utils.metadata_routing import process_routing
 from skorch.callbacks import Callback, PrintLog, ProgressBar
 from skorch.dataset import Dataset as SkorchDataset
-from skorch.utils import TeeGenerator, is_pandas_ndframe, to_tensor
+from skorch.utils import TeeGenerator, is_pandas_ndframe
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
 from accelerando._engine.comm.communicator import UpdateResult
-from accelerando._engine.data.feed import Batch, Feed, Rows, leaves, map_leaves, unpack
+from accelerando._engine.data.feed import Batch, Rows, leaves, map_leaves
 from accelerando._engine.loop import Fit
-from accelerando._engine.model import Components, largest_number, needs_closure
-from accelerando._interrupt import Interrupt
+from accelerando._engine.model import Components
+from accelerando._engine.runtime.process import Interrupt
+from accelerando._engine.step import largest_number, needs_closure
 
 if TYPE_CHECKING:
     from accelerando._engine.runtime.progress import Progress
@@ -133,16 +134,6 @@ def _standing_in(net: skorch.NeuralNet, module: Callable[..., Any]) -> Iterator[
         yield
     finally:
         vars(net)["module_"] = bare
-
-
-def forward_of(net: skorch.NeuralNet, fit_params: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return how a copy of the module is called with rows of the training set."""
-
-    def forward(module: nn.Module, X: Any) -> Any:
-        x = to_tensor(X, device=net.device)
-        return module(**x, **fit_params) if isinstance(x, Mapping) else module(x, **fit_params)
-
-    return forward
 
 
 # -- callbacks ------------------------------------------------------------------------------------
@@ -321,23 +312,6 @@ def _as_array(leaf: Any) -> Any:
     return torch.from_numpy(np.ascontiguousarray(leaf))
 
 
-def sample_rows(feed: Feed) -> Any:
-    """Return a function that returns two rows of `X`; None if no rows are at hand."""
-    n_examples = feed.n_examples
-    if n_examples is None or getattr(feed, "chunks", None) == {}:
-        return None
-    return lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]
-
-
-def data_owners(dataset: Any) -> list[Any]:
-    """Return the user's objects: their data stay on a cluster while they exist."""
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    if isinstance(dataset, SkorchDataset):
-        return leaves(dataset.X)  # y is often a copy that estimators make
-    return [dataset]
-
-
 def split_params(net: Any, method: str, fit_params: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of ``train_split``: all of them, unless metadata routing says which."""
     if not sklearn.get_config()["enable_metadata_routing"]:
@@ -345,3 +319,74 @@ def split_params(net: Any, method: str, fit_params: dict[str, Any]) -> dict[str,
     routed = process_routing(net, method, **fit_params)
     splitter = routed.get("splitter")
     return dict(splitter["split"]) if splitter else {}
+
+
+# -- fit ------------------------------------------------------------------------------------------
+
+
+def check_classes(y: Any) -> None:
+    """Refuse classes that are names: no loss of PyTorch accepts them."""
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    if kind in "OUS" and kind:
+        raise ValueError(
+            "y holds names or objects; PyTorch's losses want integers from 0 on. Encode it: "
+            "y = sklearn.preprocessing.LabelEncoder().fit_transform(y)."
+        )
+
+
+class WeightedClassifier:
+    """``fit`` of a classifier, with weights of examples and of classes."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        **fit_params: Any,
+    ) -> Self:
+        """Train from the start (or further, with ``warm_start``).
+
+        Parameters
+        ----------
+        X : array, tensor, frame, dictionary of them, or Dataset
+            The examples.
+        y : array or None
+            Their classes; None if `X` is a Dataset that has them.
+        sample_weight : array of shape (n_examples,), optional
+            Weight of each example in the training loss; only ratios matter.
+        class_weight : dict or "balanced", optional
+            Weight of each class, as in scikit-learn.
+        **fit_params
+            Further arguments of the module's ``forward`` and of ``train_split``.
+        """
+        check_classes(y)
+        if class_weight is not None:
+            from accelerando.estimators._data import combine_weights
+
+            sample_weight = combine_weights(sample_weight, class_weight, y)
+        extra = {} if sample_weight is None else {"sample_weight": sample_weight}
+        super().fit(X, y, **extra, **fit_params)  # type: ignore[misc]
+        return self
+
+
+class WeightedRegressor:
+    """``fit`` of a regressor, with weights of examples."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
+        """Train from the start (or further, with ``warm_start``).
+
+        Parameters
+        ----------
+        X : array, tensor, frame, dictionary of them, or Dataset
+            The examples.
+        y : array of shape (n_examples, n_outputs), or None
+            Their values; None if `X` is a Dataset that has them.
+        sample_weight : array of shape (n_examples,), optional
+            Weight of each example in the training loss; only ratios matter.
+        **fit_params
+            Further arguments of the module's ``forward`` and of ``train_split``.
+        """
+        extra = {} if sample_weight is None else {"sample_weight": sample_weight}
+        super().fit(X, y, **extra, **fit_params)  # type: ignore[misc]
+        return self

@@ -1,6 +1,6 @@
-"""The process that trains: its memory allocator and its random generators.
+"""The process that does the work: its memory allocator, its random generators, and Ctrl-C.
 
-Both belong to the process and not to one fit, so their use is counted and locked here.
+They belong to the process and not to one fit, so their use is counted and locked here.
 
 Every update frees large tensors and allocates them again. Above its thresholds glibc's allocator
 returns such memory to the kernel each time, and the next update pays with page faults: up to half
@@ -17,14 +17,17 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 KEEP_MEMORY = True  # the default of ACCELERANDO_KEEP_MEMORY
 
@@ -37,6 +40,7 @@ _lock = threading.Lock()
 _users = 0
 _limited = False
 
+
 # PyTorch's generators belong to the process. Two fits in two threads must not seed them while one
 # of them draws its first parameters.
 RNG_LOCK = threading.RLock()
@@ -44,12 +48,16 @@ RNG_LOCK = threading.RLock()
 
 def get_rng() -> list[torch.Tensor]:
     """Return the states of PyTorch's generators: the CPU's, then each GPU's."""
+    import torch  # not above: a search handles Ctrl-C here, too, and may not need torch
+
     gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     return [torch.get_rng_state(), *gpus]
 
 
 def set_rng(states: list[torch.Tensor]) -> None:
     """Set PyTorch's generators; states of GPUs that this machine does not have are left out."""
+    import torch
+
     torch.set_rng_state(states[0])
     if torch.cuda.is_available():
         for device, state in zip(range(torch.cuda.device_count()), states[1:], strict=False):
@@ -126,3 +134,52 @@ def _lower_thresholds(glibc: Any, started: float) -> None:
             glibc.mallopt(_ARENA_MAX, 0)  # no limit
         if time.monotonic() - started > _WORTH_TRIMMING:
             glibc.malloc_trim(0)
+
+
+class Interrupt:
+    """Remember the first Ctrl-C until somebody asks; raise the second one at once.
+
+    An interrupt inside ``optimizer.step`` would leave half of the parameters moved, from which no
+    later run could continue. The handler is installed in the main thread only, because Python
+    allows it nowhere else, and only over Python's own handler, so that a notebook's or a server's
+    handler stays in place.
+
+    Attributes
+    ----------
+    pending : bool
+        Whether Ctrl-C was pressed since the block began.
+
+    Examples
+    --------
+    >>> with Interrupt() as interrupt:
+    ...     interrupt.check()
+    >>> interrupt.pending
+    False
+    """
+
+    def __init__(self) -> None:
+        self.pending = False
+        self._previous: Any = None
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            current = signal.getsignal(signal.SIGINT)
+            if current is signal.default_int_handler:
+                self._previous = current
+                signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+            self._previous = None
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if self.pending:
+            raise KeyboardInterrupt
+        self.pending = True
+
+    def check(self) -> None:
+        """Raise the interrupt that is pending."""
+        if self.pending:
+            raise KeyboardInterrupt
