@@ -6,6 +6,8 @@ dropped together with its blob.
 
 from __future__ import annotations
 
+from typing import Any
+
 from accelerando._cluster import messages
 from accelerando._cluster.driver.pool import Turn, end_call, free_start_blob, raise_from, silence
 from accelerando._cluster.driver.state import (
@@ -34,33 +36,32 @@ def rank_ready(turn: Turn, event: messages.RankReady) -> None:
 
 def segment_ended(turn: Turn, event: messages.SegmentEnded) -> None:
     """Note how a segment or an averaging ended on a rank."""
-    status = turn.state.ranks[event.rank].status
-    _note_state(turn, event)
-    if status == "training" and event.outcome == "lost":
-        turn.state.broken = True
-    # A rank that missed the end of its segment joins as a newcomer.
-    turn.change(event.rank, status="ready", outcome=None if status == "silent" else event.outcome)
+    state, status = turn.state, turn.state.ranks[event.rank].status
     if event.unused is not None:
-        turn.state.unused = event.unused
+        state.unused = event.unused
+    # A rank that missed the end of its segment joins as a newcomer.
+    outcome = None if status == "silent" else event.outcome
+    _leave_segment(turn, event, broken=outcome == "lost", status="ready", outcome=outcome)
 
 
 def rank_raised(turn: Turn, event: messages.RankRaised) -> None:
     """Note that the user's code raised; the error is raised when the state was collected."""
-    if turn.state.ranks[event.rank].status == "training":
-        turn.state.broken = True
-    _note_state(turn, event)
-    turn.change(event.rank, status="raised")
+    _leave_segment(turn, event, broken=True, status="raised")
 
 
-def _note_state(turn: Turn, event: messages.SegmentEnded | messages.RankRaised) -> None:
+def _leave_segment(
+    turn: Turn, event: messages.SegmentEnded | messages.RankRaised, *, broken: bool, **values: Any
+) -> None:
     """Note the state that a rank has at the end of a segment."""
     state = turn.state
     free_start_blob(turn, event.rank)
-    if not event.begun:
-        return
     if state.ranks[event.rank].status == "training":
-        state.begun, state.changed = True, False
-    turn.change(event.rank, key=Key(event.averagings, event.update), since=event.since)
+        state.broken = state.broken or broken
+        if event.begun:
+            state.begun, state.changed = True, False
+    if event.begun:
+        values |= {"key": Key(event.averagings, event.update), "since": event.since}
+    turn.change(event.rank, **values)
 
 
 def progress_seen(turn: Turn, event: messages.ProgressSeen) -> None:

@@ -5,7 +5,6 @@ These decisions are the same in every phase of :mod:`accelerando._cluster.driver
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,12 +59,13 @@ class Turn:
 
     @classmethod
     def of(cls, state: DriverState, now: float) -> Turn:
-        """Copy the state: O(ranks), one dictionary of shared, immutable values."""
-        state = copy.copy(state)
-        state.ranks, state.requests = dict(state.ranks), dict(state.requests)
-        state.received, state.start_blobs = dict(state.received), dict(state.start_blobs)
-        state.lost, state.counts = list(state.lost), dict(state.counts)
-        return cls(state, now)
+        """Copy the state: O(ranks), dictionaries of shared, immutable values."""
+        copied = object.__new__(DriverState)  # copy.copy takes several times as long
+        vars(copied).update(vars(state))
+        copied.ranks, copied.requests = dict(state.ranks), dict(state.requests)
+        copied.received, copied.start_blobs = dict(state.received), dict(state.start_blobs)
+        copied.lost, copied.counts = list(state.lost), dict(state.counts)
+        return cls(copied, now)
 
     def do(self, *actions: Action) -> None:
         """Add actions."""
