@@ -56,9 +56,11 @@ class MLP(nn.Module):
 
 def model_of(module=MLP, *, criterion=None, lr=0.1, momentum=0.0, seed=0, **kwargs):
     """Return a model in double precision whose parameters depend on the seed only."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        net = module(**kwargs).double()
+    net, generator = module(**kwargs).double(), torch.Generator().manual_seed(seed)
+    with torch.no_grad():  # not from the generator that ranks as threads share
+        for parameter in net.parameters():
+            bound = 1.0 / max(1, parameter[0].numel()) ** 0.5
+            parameter.uniform_(-bound, bound, generator=generator)
     optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=momentum)
     return PlainModel(net, criterion or nn.CrossEntropyLoss(), optimizer)
 

@@ -84,6 +84,7 @@ def test_the_rules_by_hand(strategy, expected):
     """One parameter, two ranks, gradients of 1 and 3, whatever the parameter is."""
     X = torch.tensor([[1.0], [3.0]] * 3, dtype=torch.float64)
     model = model_of(One, criterion=MeanOutput(), lr=1.0)
+    model.module.w.data.zero_()
     fit = ranks_of(
         strategy, VirtualGroup(2), model=model, rows=1, data=(X, X), order=in_given_order
     )

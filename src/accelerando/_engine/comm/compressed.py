@@ -101,7 +101,7 @@ class CodecHook:
         self._names = {id(parameter): name for name, parameter in carrier.named_parameters()}
         tail = carrier.get_parameter("tail")
         self._tail = id(tail)
-        gather = _AllGather(group, tail.device)
+        gather = AllGather(group, tail.device)
         self.exchange = Exchange(compressor, *group.shard, gather, memory)
         self._open: list[tuple[Any, torch.Tensor]] = []
 
@@ -139,7 +139,7 @@ class CodecHook:
 
 
 @dataclass
-class _AllGather:
+class AllGather:
     group: ProcessGroup
     device: torch.device
 

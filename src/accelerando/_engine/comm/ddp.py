@@ -115,6 +115,9 @@ class DDPAllReduce(SingleProcess):
         self.unused = unused
         self.carrier = Carrier(model.module, model.criterion, _ALL if control_active else _FEW)
         self._model = model
+        criterion = self.carrier.criterion
+        learnable = () if criterion is None else criterion.parameters()
+        self._of_criterion = [p for p in learnable if p.requires_grad]
         self._control_active = control_active
         self._sums = sums
         self._held = 0
@@ -204,6 +207,10 @@ class DDPAllReduce(SingleProcess):
         self._mass += mass
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
         if last:
+            skipped = mass == 0.0 and not (self._sums and self._held)
+            if skipped and self._of_criterion:
+                # The criterion was not called, but DDP waits for a gradient of its parameters.
+                loss = loss + torch.stack([p.sum() for p in self._of_criterion]).sum() * 0.0
             loss = loss + self._tail_loss()
         if self._factor.dtype != loss.dtype:
             self._factor = self._factor.to(loss)
