@@ -65,8 +65,8 @@ def test_ranks_are_what_virtual_ranks_are(name, exchanges):
         assert all(map(torch.equal, shown, found[0].model.module.state_dict().values()))
         (mine,) = fit.state.replicas.tensors
         torch.testing.assert_close(mine, virtual.state.replicas.tensors[rank])
-        for name in COLUMNS:
-            expected = pytest.approx(column(virtual, name), rel=1e-9, nan_ok=True)
+        for title in COLUMNS:
+            expected = pytest.approx(column(virtual, title), rel=1e-9, nan_ok=True)
             assert column(fit, title) == expected
         assert fit.state.averaging == virtual.state.averaging
 
