@@ -41,10 +41,11 @@ def check_end(world, ended, epochs):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_fit_on_1000_ranks_survives_random_failures(seed):
+def test_a_large_fit_survives_random_failures(seed):
+    size = 1000 if seed < 8 else 200
     averages = seed % 4 == 3
     every = 10 if seed % 3 == 0 and not averages else None
-    world = World(seed, 1000, averages=averages, failures=6, checkpoint_every=every)
+    world = World(seed, size, averages=averages, failures=6, checkpoint_every=every)
     check_end(world, world.fit(epochs=2), epochs=2)
     assert world.segments > 2, "nothing has happened"
 
