@@ -173,6 +173,7 @@ def test_memories_survive_json_and_are_copied():
         (64.2, 1.0, None, None, (65, 1.0)),
         (3 + 1e-12, 1.0, None, None, (3, 1.0)),
         (3000.0, 0.5, 1000, None, (1000, 0.5 * (1000 / 3000))),
+        (2999.2, 1.0, 1000, None, (1000, 1000 / 3000)),  # by the rounded size
         (1000.0, 1.0, 1000, None, (1000, 1.0)),
         (3000.0, 1.0, None, 500, (500, 1.0)),  # the data set does not lower the rate
         (3000.0, 1.0, 1000, 500, (500, 1 / 3)),
