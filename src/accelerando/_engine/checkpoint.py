@@ -54,14 +54,18 @@ def read(path: str | os.PathLike[str]) -> Content:
             f"{path} is not a state that save_state wrote. Files of save_params are read with "
             "load_params."
         )
-    reader = READERS.get(content["version"])
+    version = content.get("version")
+    reader = READERS.get(version)
     if reader is None:
         known = ", ".join(map(str, READERS))
         raise StateError(
-            f"{path} has version {content['version']} of the state format; this accelerando reads "
-            f"the versions {known}."
+            f"{path} has version {version} of the state format; this accelerando reads the "
+            f"versions {known}."
         )
-    return reader(content)
+    try:
+        return reader(content)
+    except KeyError as error:
+        raise StateError(f"{path} is damaged: {error} is missing.") from error
 
 
 def is_unfinished(path: Path) -> bool:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from accelerando._engine.micro_batch import couples_rows
 from accelerando._engine.step import largest_number, needs_closure
 from accelerando.exceptions import StateError
 
@@ -177,7 +176,9 @@ class PlainModel:
         self.largest = largest_number(self.parameters)
 
     def train(self, mode: bool) -> None:
-        self.module.train(mode)
+        for part in (self.module, self.criterion):
+            if isinstance(part, nn.Module):
+                part.train(mode)
 
     def forward(self, X: Any, call: Callable[..., Any]) -> Any:
         return call(**X) if isinstance(X, Mapping) else call(X)
@@ -192,11 +193,6 @@ class PlainModel:
 
     def custom_step(self, batch: Any) -> dict[str, Any]:
         raise AssertionError("A plain model has no training step of the user's.")
-
-
-def min_rows(module: nn.Module) -> int:
-    """Return the fewest rows of a batch: BatchNorm cannot train on a single row."""
-    return 2 if couples_rows(module) else 1
 
 
 def python_numbers(content: Any) -> Any:

@@ -1,7 +1,9 @@
-"""glibc's thresholds are raised during a fit and lowered afterwards; generators are restored."""
+"""The process: glibc's thresholds, generators of random numbers, and Ctrl-C."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 from accelerando._engine.runtime import process
+from accelerando._engine.runtime.process import Interrupt
 
 
 class FakeLibrary:
@@ -159,3 +162,56 @@ def test_the_generators_of_gpus_are_included(monkeypatch):
 def test_one_thread_may_take_the_lock_twice():
     with process.RNG_LOCK, process.RNG_LOCK:
         pass
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_interrupt_waits_until_somebody_asks():
+    with Interrupt() as interrupt:
+        press()
+        assert interrupt.pending
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.check()
+
+
+def test_the_second_interrupt_is_raised_at_once():
+    with Interrupt(), pytest.raises(KeyboardInterrupt):
+        press()
+        press()
+
+
+def test_the_handler_of_before_is_there_again_afterwards():
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupt():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_foreign_handler_is_left_alone():
+    def own(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        with Interrupt():
+            assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_install_nothing():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def run():
+        with Interrupt() as interrupt:
+            seen.append((signal.getsignal(signal.SIGINT), interrupt.pending))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [(before, False)]
