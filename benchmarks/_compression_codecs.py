@@ -25,7 +25,7 @@ from accelerando.compress import (
     TernGrad,
     TopK,
 )
-from accelerando.train.exchange import is_small
+from accelerando._engine.comm.exchange import is_small
 
 CODECS: dict[str, Codec] = {
     **{f"Atomo({s})": Atomo(s) for s in (1, 2, 3, 4)},

@@ -26,7 +26,7 @@ def test_the_public_interface_is_the_one_on_file():
     "line",
     [
         "def accelerando.cost.communication(architecture, workers, size, network)",
-        "class accelerando.batch_size.GeoDamp(initial=128, delay=5, factor=2) <- BatchSizePolicy",
+        "class accelerando.batch_size.GeoDamp(initial=128, delay=5, factor=2) <- Policy",
         "  def accelerando.NeuralNet.history_frame(self)",
         "class accelerando.exceptions.StateError(...) <- AccelerandoError, ValueError",
         "data accelerando.cost.PRESETS: mappingproxy",

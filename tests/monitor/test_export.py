@@ -17,7 +17,7 @@ class Collect(Callback):
     """Read the endpoint while training runs, as Prometheus would."""
 
     def on_batch_end(self, net, training=None, **kwargs):
-        if training and net.run_.update == 10:
+        if training and net.position_.update == 10:
             with urlopen(net.server.url) as answer:
                 net.text, net.kind = answer.read().decode(), answer.headers["Content-Type"]
 

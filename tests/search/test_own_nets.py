@@ -19,7 +19,7 @@ def searched(digits, client):
 def test_learning_rate_policy_and_module_are_searched_together(digits):
     search = searched(digits, client=None)
     assert search.best_score_ > 0.8
-    assert search.best_estimator_.run_.epoch == search.n_iter_
+    assert search.best_estimator_.position_.epoch == search.n_iter_
     assert set(search.best_params_) == {"lr", "batch_size__delay", "module__hidden"}
     assert search.predict(digits[0]).shape == (600,)
     assert search.best_estimator_.policy_.delay == search.best_params_["batch_size__delay"]

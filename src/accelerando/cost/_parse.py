@@ -26,9 +26,10 @@ def parse_batch_size(text: str) -> Any:
     GeoDamp(initial=128, delay=60, factor=5)
     """
     from accelerando import batch_size
+    from accelerando.policies._core import as_batch_policies
 
     if re.fullmatch(r"\s*-?\d+\s*", text):
-        return batch_size.as_policy(int(text))
+        return as_batch_policies(int(text))[0]
     pairs = re.fullmatch(r"\s*\{?((?:\s*\d+\s*:\s*\d+\s*,?)+)\}?\s*", text)
     if pairs:
         found = re.findall(r"(\d+)\s*:\s*(\d+)", pairs[1])
@@ -36,9 +37,9 @@ def parse_batch_size(text: str) -> Any:
     try:
         call = ast.parse(text.strip(), mode="eval").body
         name = call.func if isinstance(call, ast.Call) else call
-        kind = getattr(batch_size, name.id) if isinstance(name, ast.Name) else None
-        if not (isinstance(kind, type) and issubclass(kind, batch_size.BatchSizePolicy)):
+        if not (isinstance(name, ast.Name) and name.id in batch_size.__all__):
             raise ValueError
+        kind = getattr(batch_size, name.id)
         if not isinstance(call, ast.Call):
             return kind()
         values = [ast.literal_eval(value) for value in call.args]

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from accelerando.batch_size import Signals, as_policy
-from accelerando.batch_size._policy import cap
+from accelerando._decisions import Settings
+from accelerando.policies._controller import Controller
+from accelerando.policies._core import Policy, as_batch_policies
 
 
 class Updates(NamedTuple):
@@ -41,7 +42,8 @@ def of_schedule(
             "trains: train once and pass its updates_frame() to accelerando.cost.replay. If a "
             "policy of your own does not look, give its class `scheduled = True`."
         )
-    state = policy.start()
+    controller = Controller((), (policy,), max_batch_size)
+    memories, settings = controller.start(), Settings()
     epochs: list[int] = []
     rows: list[int] = []
     sizes: list[int] = []
@@ -49,9 +51,9 @@ def of_schedule(
     for epoch in range(max_epochs):
         left = n_examples
         while left:
-            signals = Signals(len(rows), epoch, examples, last, n_examples)
-            damping, state = policy.decide(signals, state)
-            size = cap(damping, max_batch_size=max_batch_size, n_examples=n_examples).batch_size
+            values = {"update": len(rows), "epoch": epoch, "examples": examples, "rows": last}
+            plan = controller.plan({**values, "n_examples": n_examples}, memories, settings, 1.0)
+            memories.policies, settings, size = plan.policy_memories, plan.settings, plan.batch_size
             last = min(size, left)
             left -= last
             examples += last
@@ -81,3 +83,8 @@ def of_frame(frame: pd.DataFrame) -> Updates:
     begins = np.append(True, ends[:-1])
     sizes = np.where(ends & ~begins, np.maximum(rows, before), rows)
     return Updates(epoch, rows, sizes)
+
+
+def as_policy(batch_size: Any) -> Policy:
+    """Return the policy that decides the batch sizes."""
+    return as_batch_policies(batch_size)[-1]
