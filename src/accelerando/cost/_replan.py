@@ -10,7 +10,8 @@ import pandas as pd
 from accelerando._validation import check_integer
 from accelerando.cost._fit import fit_line
 from accelerando.cost._network import Network, resolve
-from accelerando.cost._plan import Plan, Setting
+from accelerando.cost._plan import Plan
+from accelerando.cost._setting import Setting
 from accelerando.cost._updates import of_frame
 
 if TYPE_CHECKING:
