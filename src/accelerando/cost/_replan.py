@@ -1,4 +1,4 @@
-"""A run that has been trained, on machines that have not been rented."""
+"""Plan of a recorded run on other machines."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from accelerando.cost._checks import check_whole
+from accelerando._validation import check_integer
 from accelerando.cost._fit import fit_line
 from accelerando.cost._network import Network, resolve
-from accelerando.cost._plan import Plan, Setting
+from accelerando.cost._plan import Plan
+from accelerando.cost._setting import Setting
 from accelerando.cost._updates import of_frame
 
 if TYPE_CHECKING:
     from accelerando.cost._updates import Updates
 
 
-def replay(
+def replan(
     run_frame: pd.DataFrame,
     *,
     workers: int,
@@ -30,23 +31,24 @@ def replay(
     architecture: str | None = None,
     price_per_worker_hour: float | None = None,
 ) -> Plan:
-    """Predict what a recorded run would have taken with another number of workers.
+    """Predict a recorded run with another number of workers.
 
-    The batch sizes are those of the record, whatever chose them: since the same global batches give
-    the same parameters on any number of ranks, an adaptive policy would have decided the same.
+    The batch sizes are those of the record. They do not depend on the number of workers: the same
+    global batches give the same parameters on any number of ranks, so an adaptive policy would
+    decide the same.
 
     Parameters
     ----------
     run_frame : pandas.DataFrame
-        What ``updates_frame()`` returned, or the same read back from a file.
+        The result of ``updates_frame()``, or the same read from a file.
     workers : int
-        The most workers; how many a batch gets follows `examples_per_worker`.
+        The largest number of workers. The number for a batch follows `examples_per_worker`.
     parameters : int
-        Numbers that are trained.
+        The number of trained numbers.
     seconds_per_example, overhead : float, optional
-        Fitted to the times in the record if not given: the time between two updates, without what
-        was spent waiting for other ranks, against the rows of one rank. If all batches have one
-        size, all of it counts as time per example.
+        Default: fitted to the times in the record, that is, to the time between two updates without
+        the waiting for other ranks, as a function of the rows of one rank. If all batches have the
+        same size, all of it counts as time per example.
     examples_per_worker, min_workers, network, architecture, price_per_worker_hour
         As for :func:`plan`.
 
@@ -58,21 +60,21 @@ def replay(
     Examples
     --------
     >>> import pandas as pd
-    >>> from accelerando.cost import replay
+    >>> from accelerando.cost import replan
     >>> record = pd.DataFrame({"update": [1, 2, 3], "epoch": [1, 1, 2],
     ...                        "batch_size": [100, 100, 400], "seconds": [0.3, 0.6, 1.8],
     ...                        "ranks": 1, "wait_seconds": 0.0})
-    >>> [round(replay(record, workers=n, parameters=10, examples_per_worker=100).seconds, 2)
+    >>> [round(replan(record, workers=n, parameters=10, examples_per_worker=100).seconds, 2)
     ...  for n in (1, 4)]
     [1.8, 0.9]
     """
-    check_whole("workers", workers)
+    check_integer("replan", "workers", workers)
     updates = of_frame(run_frame)
     if seconds_per_example is None or overhead is None:
         fitted = _fitted(run_frame, updates)
         seconds_per_example = fitted[0] if seconds_per_example is None else seconds_per_example
         overhead = fitted[1] if overhead is None else overhead
-    chosen, way = resolve(network, architecture)
+    chosen, algorithm = resolve(network, architecture)
     setting = Setting(
         parameters=parameters,
         seconds_per_example=seconds_per_example,
@@ -81,7 +83,7 @@ def replay(
         min_workers=min_workers,
         max_workers=workers,
         network=chosen,
-        architecture=way,
+        architecture=algorithm,
         price_per_worker_hour=price_per_worker_hour,
     )
     return Plan(updates, setting)
@@ -90,8 +92,8 @@ def replay(
 def _fitted(frame: pd.DataFrame, updates: Updates) -> tuple[float, float]:
     if "seconds" not in frame.columns:
         raise ValueError(
-            "run_frame has no column seconds to fit times to. Pass seconds_per_example and "
-            "overhead; accelerando.cost.measure finds them."
+            "run_frame has no column 'seconds' to fit durations to. Pass seconds_per_example and "
+            "overhead, which accelerando.cost.measure measures."
         )
     ranks = frame["ranks"].to_numpy(int) if "ranks" in frame.columns else np.ones(len(frame), int)
     seconds = np.diff(frame["seconds"].to_numpy(float), prepend=0.0)
