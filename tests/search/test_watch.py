@@ -1,13 +1,11 @@
-"""Looking at a search: progress table, pictures, samplers that learn."""
+"""Looking at a search: progress table, samplers that learn."""
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from scipy.stats import loguniform, randint, uniform
 from sklearn.linear_model import SGDClassifier
 
 from accelerando.search import HyperbandSearchCV
-from accelerando.search._plot import search as plot_search
 from accelerando.search._sample import Seen
 from accelerando.search._tpe import TPESampler, comparable
 
@@ -23,28 +21,6 @@ def test_verbose_shows_brackets_and_the_best_score(data, capsys):
     assert "nightly" in shown
     assert f"best {search.best_score_:.4f}" in shown
     assert "69/69 calls" in shown
-
-
-def test_the_picture_has_a_line_per_model(data):
-    space = [
-        {"alpha": loguniform(1e-6, 1), "penalty": ["l1", "l2"]},
-        {"alpha": loguniform(1e-6, 1), "l1_ratio": uniform(0, 1), "average": [True, False]},
-    ]
-    search = HyperbandSearchCV(SGDClassifier(), space, max_iter=9, client=None, random_state=0)
-    with pytest.raises(ValueError, match="search must be fitted"):
-        plot_search(search)
-    figure = plot_search(search.fit(*data))
-    assert isinstance(figure, Figure)
-    calls, seconds, best, parameters = figure.axes
-    assert len(calls.lines) == len(seconds.lines) == 17
-    steps = best.lines[0].get_ydata()
-    assert np.all(np.diff(steps) >= 0)
-    assert steps[-1] >= search.best_score_
-    assert [tick.get_text() for tick in parameters.get_xticklabels()] == [
-        "alpha", "average", "l1_ratio", "penalty",
-    ]  # fmt: skip
-    few = plot_search(search, max_models=5)
-    assert len(few.axes[0].lines) == 5
 
 
 def test_like_is_compared_with_like():

@@ -5,8 +5,8 @@ chooses a backend or opens a window: every function returns a figure to be shown
 """
 
 from accelerando.plot._averaging import averaging as averaging
+from accelerando.plot._search import search as search
 from accelerando.plot._signals import signals as signals
 from accelerando.plot._training import training as training
-from accelerando.search._plot import search as search
 
 __all__ = ["averaging", "search", "signals", "training"]
