@@ -1,12 +1,14 @@
 """A search that is killed goes on where it was."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections import Counter as Count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,6 +97,25 @@ def test_a_directory_of_another_search_is_refused(data, tmp_path):
     HyperbandSearchCV(Counter(), {"slope": [0.1]}, max_iter=3, **options).fit(*data)
     with pytest.raises(ValueError, match=r"belongs to another search \(plan"):
         HyperbandSearchCV(Counter(), {"slope": [0.1]}, max_iter=9, **options).fit(*data)
+
+
+def test_a_directory_of_version_0_1_is_continued(data, tmp_path, monkeypatch):
+    """That version wrote `data/checkpoint_0_1` with ``max_calls=40`` of 69."""
+    directory = shutil.copytree(Path(HERE) / "data" / "checkpoint_0_1", tmp_path / "state")
+    options = {"client": None, "random_state": 0, "max_iter": 9, "slice_seconds": 100}
+    space = {"slope": uniform(0, 1)}
+    whole = HyperbandSearchCV(Counter(), space, **options).fit(*data)
+    made = []
+    train = Counter.partial_fit
+    monkeypatch.setattr(
+        Counter, "partial_fit", lambda model, X, y=None: made.append(1) or train(model, X, y)
+    )
+    resumed = HyperbandSearchCV(Counter(), space, checkpoint=directory, **options).fit(*data)
+    np.testing.assert_array_equal(
+        whole.cv_results_["test_score"], resumed.cv_results_["test_score"]
+    )
+    assert resumed.best_estimator_.calls_ == 9
+    assert len(made) < 69 - 40 + 9  # the finished jobs are not trained again
 
 
 def test_a_torn_record_is_cut_off(data, tmp_path):
