@@ -19,15 +19,16 @@ from sklearn.metrics import check_scoring
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import _num_samples
 
+from accelerando._interrupt import Interrupt
+from accelerando._progress import LiveDisplay
 from accelerando.search._checkpoint import Checkpoint
 from accelerando.search._checks import check_choice, check_patience, check_positive
 from accelerando.search._cluster import Cluster
 from accelerando.search._data import Data, split
 from accelerando.search._delegate import BestModelMixin
-from accelerando.search._interrupt import ask_on_interrupt
 from accelerando.search._local import ThisProcess
 from accelerando.search._plan import Bracket, total
-from accelerando.search._progress import Progress
+from accelerando.search._progress import progress_table
 from accelerando.search._results import cv_results, metadata_of, model_history
 from accelerando.search._run import Run, Workers
 from accelerando.search._sample import RandomSampler, Sampler, check_space
@@ -144,27 +145,32 @@ class BaseSearchCV(BestModelMixin):
         )
         sampler = self._sampler(seed)
         self._stop = threading.Event()
-        workers = self._workers(recipe, data)
-        progress = Progress(self.metadata, self.prefix) if self.verbose else None
+        interrupt = Interrupt()
+
+        def stop_asked() -> bool:
+            return interrupt.pending or self._stop.is_set()
+
+        workers = self._workers(recipe, data, stop_asked)
+        display = LiveDisplay(bool(self.verbose), keep=True)
+        plan = self.metadata
         run = self._run = Run(
             self._tracks(sampler),
             sampler,
             settings,
             checkpoint=checkpoint,
-            stop_asked=self._stop.is_set,
-            watch=progress.update if progress else _nobody,
+            stop_asked=stop_asked,
+            watch=lambda run: display.show(lambda: progress_table(run, plan, self.prefix)),
         )
         try:
-            with ask_on_interrupt(self._stop):
+            with display:
                 try:
-                    run.go(workers)
+                    with interrupt:
+                        run.go(workers)
                 except KeyboardInterrupt:
                     run.reason = "interrupted"
-            self._keep(run, scorer, metrics)
+                self._keep(run, scorer, metrics)
         finally:
             workers.close()
-            if progress is not None:
-                progress.close()
             del self._run, self._stop
         return self
 
@@ -287,7 +293,7 @@ class BaseSearchCV(BestModelMixin):
             return TPESampler(spaces, seed)
         return RandomSampler(spaces, seed)
 
-    def _workers(self, recipe: Recipe, data: Data) -> Workers:
+    def _workers(self, recipe: Recipe, data: Data, stop_asked: Callable[[], bool]) -> Workers:
         client = self.client
         if isinstance(client, str) and client == "default":
             try:
@@ -301,7 +307,7 @@ class BaseSearchCV(BestModelMixin):
         if client is not None or self.checkpoint is not None:
             _check_pickle(recipe)
         if client is None:
-            return ThisProcess(recipe, data, self._stop.is_set)
+            return ThisProcess(recipe, data, stop_asked)
         if client.asynchronous:
             raise TypeError("client must not be asynchronous: fit waits for its results.")
         return Cluster(client, recipe, data)
@@ -382,7 +388,3 @@ def _check_pickle(recipe: Recipe) -> None:
             "so it can neither be sent to workers nor saved. Pass client=None and no checkpoint "
             "to search in this process. (A Dask client in a parameter cannot be saved either.)"
         ) from error
-
-
-def _nobody(run: Run) -> None:
-    """Watch nothing."""
