@@ -143,11 +143,12 @@ class Run:
             track = waiting.popleft()
             seen = self._seen() if self.sampler.waits else []
             saved = self.checkpoint.params if self.checkpoint else {}
-            for number in range(track.first, track.first + track.n_models):
-                params = saved[number] if number in saved else self.sampler.draw(number, seen)
-                if self.checkpoint is not None and number not in saved:
-                    self.checkpoint.save_params(number, params)
-                self.models[number] = Model(number, track, params)
+            numbers = range(track.first, track.first + track.n_models)
+            drawn = {n: self.sampler.draw(n, seen) for n in numbers if n not in saved}
+            if self.checkpoint is not None:
+                self.checkpoint.save_params(drawn)
+            for number in numbers:
+                self.models[number] = Model(number, track, {**saved, **drawn}[number])
             self._take(track, next(track.steps))
 
     def _why_stop(self) -> str | None:
