@@ -6,7 +6,7 @@ from scipy.stats import loguniform, randint, uniform
 from sklearn.linear_model import SGDClassifier
 
 from accelerando.search import HyperbandSearchCV
-from accelerando.search._sample import Seen
+from accelerando.search._sample import Observation
 from accelerando.search._tpe import TPESampler, comparable
 
 from .estimators import Counter
@@ -24,7 +24,12 @@ def test_verbose_shows_brackets_and_the_best_score(data, capsys):
 
 
 def test_like_is_compared_with_like():
-    seen = [Seen({}, 1, 0.1), Seen({}, 1, 0.2), Seen({}, 3, 0.9), Seen({}, 3, float("nan"))]
+    seen = [
+        Observation({}, 1, 0.1),
+        Observation({}, 1, 0.2),
+        Observation({}, 3, 0.9),
+        Observation({}, 3, float("nan")),
+    ]
     assert {one.calls for one in comparable(seen, 2)} == {1}
     assert {one.calls for one in comparable(seen, 1)} == {3}
     assert comparable(seen, 5) == []
@@ -41,7 +46,7 @@ def test_tpe_draws_near_what_was_good():
             "n": int(rng.integers(1, 9)),
             "kind": str(rng.choice(["a", "b"])),
         }
-        seen.append(Seen(params, 9, -abs(params["x"] - 0.2) - (params["kind"] == "b")))
+        seen.append(Observation(params, 9, -abs(params["x"] - 0.2) - (params["kind"] == "b")))
     drawn = [sampler.draw(model, seen) for model in range(60)]
     random = [sampler.draw(model, []) for model in range(60)]
     near = np.mean([abs(params["x"] - 0.2) < 0.15 for params in drawn])

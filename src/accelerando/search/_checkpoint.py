@@ -7,15 +7,13 @@ import os
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 
 from accelerando._files import atomic_write, sync_directory
 from accelerando.search._train import State
-
-if TYPE_CHECKING:
-    from accelerando.search._run import Workers
+from accelerando.search._workers import Workers
 
 __all__ = ["Checkpoint"]
 

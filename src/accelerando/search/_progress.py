@@ -7,51 +7,51 @@ from typing import Any
 
 from rich.table import Table
 
-from accelerando.search._run import Run
+from accelerando.search._driver import Driver
 
 __all__ = ["progress_table", "time_left"]
 
 
-def progress_table(run: Run, plan: dict[str, Any], name: str = "") -> Table:
-    """Return the progress of `run` as a table with one row per bracket.
+def progress_table(driver: Driver, plan: dict[str, Any], name: str = "") -> Table:
+    """Return the progress of `driver` as a table with one row per bracket.
 
     Parameters
     ----------
-    run : Run
+    driver : Driver
         A search in progress.
     plan : dict
         The ``metadata`` of the search.
     name : str
         Name of the search, shown in the title.
     """
-    best = run.best
+    best = driver.best
     score = "–" if best is None or best.score is None else f"{best.score:.4f}"
     planned = plan["partial_fit_calls"]
     prefix = f"{name}: " if name else ""
     table = Table(
-        title=f"{prefix}best {score} · {run.calls}/{planned} calls · "
-        f"{run.elapsed:.0f} s, {time_left(run, planned)} left"
+        title=f"{prefix}best {score} · {driver.calls}/{planned} calls · "
+        f"{driver.elapsed:.0f} s, {time_left(driver, planned)} left"
     )
     for heading in ("bracket", "models", "alive", "calls", "best"):
         table.add_column(heading, justify="right")
     for entry in plan["brackets"]:
-        models = [m for m in list(run.models.values()) if m.track.index == entry["bracket"]]
+        models = [m for m in list(driver.models.values()) if m.bracket.index == entry["bracket"]]
         scores = [m.score for m in models if m.score is not None and not math.isnan(m.score)]
         table.add_row(
             str(entry["bracket"]),
             str(entry["n_models"]),
-            str(sum(m.number in run.live for m in models)),
+            str(sum(m.number in driver.live for m in models)),
             f"{sum(m.calls for m in models)}/{entry['partial_fit_calls']}",
             f"{max(scores):.4f}" if scores else "–",
         )
     return table
 
 
-def time_left(run: Run, planned_calls: int) -> str:
+def time_left(driver: Driver, planned_calls: int) -> str:
     """Return the remaining time, estimated from the mean duration of the calls so far."""
-    if not run.calls:
+    if not driver.calls:
         return "?"
-    left = run.elapsed / run.calls * max(0, planned_calls - run.calls)
-    if run.settings.max_seconds is not None:
-        left = min(left, max(0.0, run.settings.max_seconds - run.elapsed))
+    left = driver.elapsed / driver.calls * max(0, planned_calls - driver.calls)
+    if driver.settings.max_seconds is not None:
+        left = min(left, max(0.0, driver.settings.max_seconds - driver.elapsed))
     return f"{left:.0f} s"
