@@ -1,11 +1,13 @@
 """Every search x every invariant: a new search adds one row."""
 
 import inspect
+import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import loguniform
+from scipy.stats import loguniform, uniform
 from sklearn.base import clone
 from sklearn.linear_model import SGDClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -17,6 +19,7 @@ from accelerando.search import (
     RandomIncrementalSearchCV,
     SuccessiveHalvingSearchCV,
 )
+from tests.search.estimators import Counter
 
 SPACE = {"alpha": loguniform(1e-5, 1.0)}
 # The tests' names show the settings, and those of a distribution its address in memory.
@@ -105,6 +108,23 @@ def test_the_same_seed_gives_the_same_result_with_either_priority(name, data):
             search.cv_results_["test_score"], searches[0].cv_results_["test_score"]
         )
         assert search.best_params_ == searches[0].best_params_
+
+
+@every_search
+def test_results_equal_those_of_version_0_1(name):
+    """Parameters, scores and decisions, recorded with the code of version 0.1.0."""
+    path = Path(__file__).parents[1] / "search" / "data" / "reference.json"
+    expected = json.loads(path.read_text())[name]
+    cls, options = SEARCHES[name]
+    space = {"slope": uniform(0, 1), "offset": uniform(0, 1)}
+    search = cls(Counter(), space, random_state=0, client=None, **options)
+    search.fit(np.zeros((600, 8)), np.zeros(600))
+    results = search.cv_results_
+    assert results["params"] == expected["params"]
+    assert results["test_score"].tolist() == expected["test_score"]
+    assert results["partial_fit_calls"].tolist() == expected["partial_fit_calls"]
+    assert [str(model) for model in results["model_id"]] == expected["model_id"]
+    assert search.best_index_ == expected["best_index"]
 
 
 @every_search

@@ -1,12 +1,16 @@
 """A search that is killed goes on where it was."""
 
 import os
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections import Counter as Count
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ from distributed import Client
 from scipy.stats import uniform
 
 from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV
+from accelerando.search._checkpoint import Checkpoint
 
 from .estimators import Counter, Logged
 
@@ -97,6 +102,25 @@ def test_a_directory_of_another_search_is_refused(data, tmp_path):
         HyperbandSearchCV(Counter(), {"slope": [0.1]}, max_iter=9, **options).fit(*data)
 
 
+def test_a_directory_of_version_0_1_is_continued(data, tmp_path, monkeypatch):
+    """That version wrote `data/checkpoint_0_1` with ``max_calls=40`` of 69."""
+    directory = shutil.copytree(Path(HERE) / "data" / "checkpoint_0_1", tmp_path / "state")
+    options = {"client": None, "random_state": 0, "max_iter": 9, "slice_seconds": 100}
+    space = {"slope": uniform(0, 1)}
+    whole = HyperbandSearchCV(Counter(), space, **options).fit(*data)
+    made = []
+    train = Counter.partial_fit
+    monkeypatch.setattr(
+        Counter, "partial_fit", lambda model, X, y=None: made.append(1) or train(model, X, y)
+    )
+    resumed = HyperbandSearchCV(Counter(), space, checkpoint=directory, **options).fit(*data)
+    np.testing.assert_array_equal(
+        whole.cv_results_["test_score"], resumed.cv_results_["test_score"]
+    )
+    assert resumed.best_estimator_.calls_ == 9
+    assert len(made) < 69 - 40 + 9  # the finished jobs are not trained again
+
+
 def test_a_torn_record_is_cut_off(data, tmp_path):
     options = {"client": None, "checkpoint": tmp_path, "random_state": 0, "max_iter": 9}
     space = {"slope": uniform(0, 1)}
@@ -105,6 +129,56 @@ def test_a_torn_record_is_cut_off(data, tmp_path):
     log.write_bytes(log.read_bytes()[:-7])
     second = HyperbandSearchCV(Counter(), space, **options).fit(*data)
     np.testing.assert_array_equal(first.cv_results_["test_score"], second.cv_results_["test_score"])
+
+
+def test_a_state_that_was_being_written_is_removed(tmp_path):
+    Checkpoint(tmp_path, {"search": "a"}, seed=1)
+    half = tmp_path / "models" / ".3.pickle.abc.part"
+    half.write_bytes(b"half")
+    again = Checkpoint(tmp_path, {"search": "a"}, seed=2)
+    assert not half.exists()
+    assert again.seed == 1
+
+
+def test_records_are_on_disk_before_the_search_continues(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+
+    def record(descriptor):
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    checkpoint = Checkpoint(tmp_path, {}, seed=0)
+    monkeypatch.setattr(os, "fsync", record)
+    checkpoint.save_params({0: {"slope": 1.0}, 1: {"slope": 2.0}})
+    assert synced == ["log.pickle"]
+    synced.clear()
+    checkpoint.save_end(0, 3, False, [{"score": 1.0}], SimpleNamespace(pickled=lambda model: b"x"))
+    state, models, log = synced
+    assert state.startswith(".0.pickle.")
+    assert (models, log) == ("models", "log.pickle")
+
+
+def test_a_job_is_logged_with_its_new_rows_only(tmp_path):
+    checkpoint = Checkpoint(tmp_path, {}, seed=0)
+    workers = SimpleNamespace(pickled=lambda model: None)
+    rows = [{"score": 1.0}, {"score": 2.0}]
+    checkpoint.save_end(0, 1, False, rows[:1], workers)
+    checkpoint.save_end(0, 3, True, rows, workers)
+    again = Checkpoint(tmp_path, {}, seed=0)
+    assert again.end_of(0, 1) == (rows[:1], False)
+    assert again.end_of(0, 3) == (rows[1:], True)
+    assert again.end_of(0, 9) is None
+    again.save_end(0, 9, False, [*rows, {"score": 3.0}], workers)
+    assert Checkpoint(tmp_path, {}, seed=0).end_of(0, 9) == ([{"score": 3.0}], False)
+
+
+def test_a_state_that_cannot_be_read_is_none(tmp_path):
+    checkpoint = Checkpoint(tmp_path, {}, seed=0)
+    assert checkpoint.state(0) is None
+    for content in (b"", b"garbage", pickle.dumps("no state")):
+        (tmp_path / "models" / "0.pickle").write_bytes(content)
+        assert checkpoint.state(0) is None
 
 
 def test_states_of_dropped_models_are_deleted(data, tmp_path):

@@ -242,7 +242,7 @@ def test_several_metrics(data):
     assert set(search.scorer_) == {"accuracy", "loss"}
     assert {"test_loss", "rank_test_loss"} <= set(search.cv_results_)
     assert 0 <= search.score(*data) <= 1
-    with pytest.raises(ValueError, match=r"refit must name the metric .* got True"):
+    with pytest.raises(ValueError, match=r"'refit' parameter .* must be one of .* Got True"):
         hyperband(scoring=scoring).fit(*data)
 
 
@@ -285,7 +285,9 @@ def test_patience_ends_models_that_do_not_improve(data):
     assert rising.fit(*data).metadata_ == rising.metadata
     with pytest.warns(UserWarning, match="patience=2 is less than"):
         hyperband(Counter(), {"slope": [1.0]}, max_iter=27, patience=2).fit(*data)
-    with pytest.raises(ValueError, match=r"patience must be .* got 1"):
+    with pytest.raises(
+        ValueError, match=r"'patience' parameter .* must be an integer of at least 2, .* Got 1"
+    ):
         hyperband(patience=1).fit(*data)
 
 
@@ -377,20 +379,38 @@ def test_an_estimator_that_cannot_be_pickled_runs_here_but_not_elsewhere(data, c
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"estimator": SVC()}, "estimator must have partial_fit, but SVC has not"),
-        ({"parameters": {"alhpa": [1]}}, "parameters has 'alhpa', which SGDClassifier does not"),
+        ({"estimator": SVC()}, "estimator must have partial_fit, but SVC does not have it"),
+        (
+            {"parameters": {"alhpa": [1]}},
+            "SGDClassifier has no such parameter. Did you mean 'alpha'",
+        ),
         ({"parameters": {"alpha": 3.0}}, r"parameters\['alpha'\] must be a list"),
         ({"parameters": {"alpha": []}}, r"parameters\['alpha'\] must be a list"),
         ({"parameters": "alpha"}, "parameters must be a dict"),
-        ({"priority": "best"}, r"priority must be one of \['score', 'fifo'\], got 'best'"),
-        ({"sampler": "grid"}, "sampler must be one of"),
-        ({"slice_seconds": 0}, "slice_seconds must be a positive number, got 0"),
-        ({"max_seconds": -1}, "max_seconds must be a positive number or None, got -1"),
-        ({"max_calls": 2.5}, "max_calls must be a positive integer or None, got 2.5"),
-        ({"error_score": "ignore"}, "error_score must be 'raise' or a number"),
-        ({"client": "cluster"}, "client must be 'default', None or a dask Client"),
-        ({"chunk_size": 0}, "chunk_size must be at least 1"),
-        ({"max_iter": 0}, "max_iter must be an integer of at least 1"),
+        (
+            {"priority": "best"},
+            "'priority' parameter of HyperbandSearchCV must be 'score' or 'fifo'. Got 'best'",
+        ),
+        ({"sampler": "grid"}, "'sampler' parameter of HyperbandSearchCV must be 'random' or 'tpe'"),
+        (
+            {"slice_seconds": 0},
+            "'slice_seconds' parameter of HyperbandSearchCV must be a number above 0",
+        ),
+        ({"max_seconds": -1}, "must be a number above 0, None or infinity. Got -1"),
+        (
+            {"max_calls": 2.5},
+            "'max_calls' parameter .* must be an integer of at least 1 or None. Got 2.5",
+        ),
+        ({"error_score": "ignore"}, "'error_score' parameter .* must be 'raise' or a number"),
+        (
+            {"client": "cluster"},
+            "'client' parameter .* must be 'default', None or a dask.distributed.Client",
+        ),
+        ({"chunk_size": 0}, "'chunk_size' parameter .* must be an integer of at least 1"),
+        (
+            {"max_iter": 0},
+            "'max_iter' parameter of HyperbandSearchCV must be an integer of at least 1",
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

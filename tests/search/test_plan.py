@@ -68,10 +68,13 @@ def test_halving_by_hand():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((0, 3), "max_iter must be an integer of at least 1, got 0"),
-        ((81, 1), "aggressiveness must be an integer of at least 2, got 1"),
-        ((81.5, 3), "max_iter must be an integer"),
-        ((True, 3), "max_iter must be an integer"),
+        (
+            (0, 3),
+            "'max_iter' parameter of HyperbandSearchCV must be an integer of at least 1. Got 0",
+        ),
+        ((81, 1), "'aggressiveness' parameter of .* must be an integer of at least 2. Got 1"),
+        ((81.5, 3), "'max_iter' parameter .* must be an integer"),
+        ((True, 3), "'max_iter' parameter .* must be an integer"),
     ],
 )
 def test_wrong_inputs_are_named(arguments, words):
@@ -92,5 +95,7 @@ def test_rule_of_thumb_prices_the_search():
     assert cost["chunk_size"] == 200
     assert cost["repeats"] == 3
     assert cost["worker_seconds"] == cost["partial_fit_calls"] * 200 * 0.5
-    with pytest.raises(ValueError, match="epochs must be positive, got 0"):
+    with pytest.raises(
+        ValueError, match=r"'epochs' parameter of hyperband_inputs must be a number above 0. Got 0"
+    ):
         hyperband_inputs(n_params=9, n_examples=90, epochs=0)

@@ -1,6 +1,6 @@
 import math
 
-from accelerando.search._schedule import Candidate, in_order, worst_share
+from accelerando.search._schedule import Candidate, prioritize, shared_scores
 
 
 def candidates(*scores, bracket=0, path=9):
@@ -8,7 +8,7 @@ def candidates(*scores, bracket=0, path=9):
 
 
 def order(jobs, n_workers=1, priority="score"):
-    return [job.model for job in in_order(jobs, n_workers, priority)]
+    return [job.model for job in prioritize(jobs, n_workers, priority)]
 
 
 def test_high_scores_first():
@@ -21,7 +21,7 @@ def test_fifo_looks_at_the_turn_only():
 
 def test_the_worst_p_of_a_bracket_share_the_median():
     jobs = candidates(0.1, 0.2, 0.6, 0.9)
-    assert worst_share(jobs, n_workers=3) == {0: 0.2, 1: 0.2, 2: 0.2}
+    assert shared_scores(jobs, n_workers=3) == {0: 0.2, 1: 0.2, 2: 0.2}
     # with equal priority the critical path decides, so the worst goes first
     jobs[0] = jobs[0]._replace(path=27)
     assert order(jobs, n_workers=3) == [3, 0, 1, 2]
@@ -35,7 +35,7 @@ def test_brackets_are_shared_apart():
         Candidate(2, 1, 0.7, 9, 2),
         Candidate(3, 1, 0.9, 9, 3),
     ]
-    shared = worst_share(jobs, 2)
+    shared = shared_scores(jobs, 2)
     assert {model: round(score, 6) for model, score in shared.items()} == {
         0: 0.2, 1: 0.2, 2: 0.8, 3: 0.8,
     }  # fmt: skip

@@ -76,8 +76,14 @@ def test_asha_is_replayed_without_barriers(data):
     [
         (([], 1), "history is empty"),
         (([{"score": 1}], 1), "it lacks"),
-        (([{"score": 1}], 0), "n_workers must be at least 1, got 0"),
-        (([{"score": 1}], 1, 1, 1, "best"), "priority must be 'score' or 'fifo'"),
+        (
+            ([{"score": 1}], 0),
+            "'n_workers' parameter of simulate must be an integer of at least 1. Got 0",
+        ),
+        (
+            ([{"score": 1}], 1, 1, 1, "best"),
+            "'priority' parameter of simulate must be 'score' or 'fifo'",
+        ),
     ],
 )
 def test_wrong_inputs_are_named(arguments, words):

@@ -1,14 +1,12 @@
-"""Looking at a search: progress table, pictures, samplers that learn."""
+"""Looking at a search: progress table, samplers that learn."""
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from scipy.stats import loguniform, randint, uniform
 from sklearn.linear_model import SGDClassifier
 
 from accelerando.search import HyperbandSearchCV
-from accelerando.search._plot import search as plot_search
-from accelerando.search._sample import Seen
+from accelerando.search._sample import Observation
 from accelerando.search._tpe import TPESampler, comparable
 
 from .estimators import Counter
@@ -25,30 +23,13 @@ def test_verbose_shows_brackets_and_the_best_score(data, capsys):
     assert "69/69 calls" in shown
 
 
-def test_the_picture_has_a_line_per_model(data):
-    space = [
-        {"alpha": loguniform(1e-6, 1), "penalty": ["l1", "l2"]},
-        {"alpha": loguniform(1e-6, 1), "l1_ratio": uniform(0, 1), "average": [True, False]},
-    ]
-    search = HyperbandSearchCV(SGDClassifier(), space, max_iter=9, client=None, random_state=0)
-    with pytest.raises(ValueError, match="search must be fitted"):
-        plot_search(search)
-    figure = plot_search(search.fit(*data))
-    assert isinstance(figure, Figure)
-    calls, seconds, best, parameters = figure.axes
-    assert len(calls.lines) == len(seconds.lines) == 17
-    steps = best.lines[0].get_ydata()
-    assert np.all(np.diff(steps) >= 0)
-    assert steps[-1] >= search.best_score_
-    assert [tick.get_text() for tick in parameters.get_xticklabels()] == [
-        "alpha", "average", "l1_ratio", "penalty",
-    ]  # fmt: skip
-    few = plot_search(search, max_models=5)
-    assert len(few.axes[0].lines) == 5
-
-
 def test_like_is_compared_with_like():
-    seen = [Seen({}, 1, 0.1), Seen({}, 1, 0.2), Seen({}, 3, 0.9), Seen({}, 3, float("nan"))]
+    seen = [
+        Observation({}, 1, 0.1),
+        Observation({}, 1, 0.2),
+        Observation({}, 3, 0.9),
+        Observation({}, 3, float("nan")),
+    ]
     assert {one.calls for one in comparable(seen, 2)} == {1}
     assert {one.calls for one in comparable(seen, 1)} == {3}
     assert comparable(seen, 5) == []
@@ -65,7 +46,7 @@ def test_tpe_draws_near_what_was_good():
             "n": int(rng.integers(1, 9)),
             "kind": str(rng.choice(["a", "b"])),
         }
-        seen.append(Seen(params, 9, -abs(params["x"] - 0.2) - (params["kind"] == "b")))
+        seen.append(Observation(params, 9, -abs(params["x"] - 0.2) - (params["kind"] == "b")))
     drawn = [sampler.draw(model, seen) for model in range(60)]
     random = [sampler.draw(model, []) for model in range(60)]
     near = np.mean([abs(params["x"] - 0.2) < 0.15 for params in drawn])

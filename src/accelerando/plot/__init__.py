@@ -6,8 +6,8 @@ window: each returns a figure to show or save.
 
 from accelerando.plot._averaging import averaging as averaging
 from accelerando.plot._plan import plan as plan
+from accelerando.plot._search import search as search
 from accelerando.plot._signals import signals as signals
 from accelerando.plot._training import training as training
-from accelerando.search._plot import search as search
 
 __all__ = ["averaging", "plan", "search", "signals", "training"]

@@ -1,4 +1,4 @@
-"""Copies of models on second workers, so that a lost worker costs little training."""
+"""Copies of model states on second workers, so that a lost worker costs little training."""
 
 from __future__ import annotations
 
@@ -7,62 +7,79 @@ from typing import NamedTuple
 
 from distributed import Client, Future
 
-from accelerando.search._task import only
+from accelerando.search._task import extract_model
 from accelerando.search._train import Report
 
-__all__ = ["Copies", "Holding", "worth_a_copy"]
+__all__ = ["StateCopies", "StateLocation", "should_copy"]
 
-COPY_SECONDS = 1.0  # of training are worth a copy of a small model
-COPY_RATE = 2e6  # bytes copied per second of training: 2 % of the time at 100 MB/s
-COPY_BYTES = 2**28  # a model larger than this is not copied: it would need the memory twice
+COPY_SECONDS = 1.0  # training time after which a small model is copied
+COPY_RATE = 2e6  # bytes to copy per second of training: 2 % of the time at 100 MB/s
+COPY_BYTES = 2**28  # larger models are not copied, because they would need the memory twice
 
 
-class Holding(NamedTuple):
-    """Where a state is: in the result of which task, on which worker, after how many calls."""
+class StateLocation(NamedTuple):
+    """Location of a state: the task that has it in its result, the worker, and the calls made."""
 
     future: Future
     worker: str
     calls: int
 
 
-def worth_a_copy(seconds: float, nbytes: int) -> bool:
-    """Tell whether so much training since the last copy is worth a copy of so large a model.
+def should_copy(seconds: float, nbytes: int) -> bool:
+    """Return True if a model of `nbytes` bytes should be copied.
+
+    Parameters
+    ----------
+    seconds : float
+        Training time since the last copy.
+    nbytes : int
+        Size of the model.
 
     Examples
     --------
-    >>> worth_a_copy(seconds=1.5, nbytes=10_000), worth_a_copy(seconds=1.5, nbytes=20_000_000)
+    >>> should_copy(seconds=1.5, nbytes=10_000), should_copy(seconds=1.5, nbytes=20_000_000)
     (True, False)
     """
     return seconds > max(COPY_SECONDS, nbytes / COPY_RATE) and nbytes < COPY_BYTES
 
 
-class Copies:
-    """The latest copy of each model, and the one before until that is there."""
+class StateCopies:
+    """The latest copy of each model, and the previous one until the latest is complete."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.held: dict[int, list[Holding]] = {}
+        self.locations: dict[int, list[StateLocation]] = {}
         self.unsaved: dict[int, float] = {}  # model -> seconds of training since its last copy
 
-    def note(self, report: Report, holding: Holding, workers: Sequence[str]) -> None:
-        """Hear of training, and copy the model if much would be lost with its worker."""
+    def update(self, report: Report, location: StateLocation, workers: Sequence[str]) -> None:
+        """Record the training in `report`, and copy the model to another worker if it is worth it.
+
+        Parameters
+        ----------
+        report : Report
+            The training that the model received.
+        location : StateLocation
+            Where the new state is.
+        workers : sequence of str
+            Addresses of all workers.
+        """
         model = report.model
         seconds = self.unsaved[model] = self.unsaved.get(model, 0.0) + report.seconds
-        others = [worker for worker in workers if worker != holding.worker]
-        if not others or not worth_a_copy(seconds, report.nbytes):
+        others = [worker for worker in workers if worker != location.worker]
+        if not others or not should_copy(seconds, report.nbytes):
             return
         other = others[model % len(others)]
         copied = self.client.submit(
-            only, holding.future, model, workers=[other], pure=False, priority=1
+            extract_model, location.future, model, workers=[other], pure=False, priority=1
         )
-        earlier = self.held.get(model, [])[-1:]
-        self.held[model] = [*earlier, Holding(copied, other, holding.calls)]
+        earlier = self.locations.get(model, [])[-1:]
+        self.locations[model] = [*earlier, StateLocation(copied, other, location.calls)]
         self.unsaved[model] = 0.0
 
-    def take(self, model: int, workers: Collection[str]) -> Holding | None:
-        """Return the latest copy that is on a living worker, which is then no copy any more."""
-        copies: list[Holding] = self.held.pop(model, [])
-        copied: Holding
+    def pop(self, model: int, workers: Collection[str]) -> StateLocation | None:
+        """Forget the copies of a model and return the latest one on `workers`, if any."""
+        copies: list[StateLocation] = self.locations.pop(model, [])
+        copied: StateLocation
         for copied in reversed(copies):
             if copied.worker in workers and copied.future.status == "finished":
                 return copied
@@ -70,5 +87,5 @@ class Copies:
 
     def drop(self, model: int) -> None:
         """Forget a model."""
-        self.held.pop(model, None)
+        self.locations.pop(model, None)
         self.unsaved.pop(model, None)

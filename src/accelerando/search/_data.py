@@ -1,48 +1,50 @@
-"""One validation split for all models, and training data in chunks: one chunk per call."""
+"""Data of a search: one validation split for all models, and one training chunk per call."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import dask
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _is_arraylike, _num_samples
 
-__all__ = ["Chunk", "Data", "Source", "chunk_of_call", "split"]
+__all__ = ["Chunk", "ChunkGroup", "Data", "chunk_of_call", "split"]
 
 
 class Chunk(NamedTuple):
-    """Rows for one call: features, targets, and arguments that have a value per row."""
+    """Rows for one call: features, targets, and fit parameters that have a value per row."""
 
     X: Any
     y: Any
     params: dict[str, Any]
 
 
-class Source:
-    """Chunks that are placed on a worker together."""
+class ChunkGroup:
+    """Chunks that are sent to a worker as a unit."""
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self.chunks = chunks
 
     def __sizeof__(self) -> int:
-        # Dask moves and spills by size and cannot look into a class it does not know.
+        # Dask moves and spills results by size, and cannot measure a class that it does not know.
         return 64 + sum(nbytes(part) for chunk in self.chunks for part in (chunk.X, chunk.y))
 
 
 @dataclass
 class Data:
-    """Training sources, where each chunk is, and the validation rows.
+    """Training chunks in groups, the location of each chunk, and the validation rows.
 
-    ``sources`` and ``validation`` hold the values themselves, or Dask's lazy ones.
+    ``groups`` and ``validation`` are delayed objects of Dask if ``lazy`` is True.
     """
 
-    sources: list[Any]
-    where: list[tuple[int, int]]  # chunk -> (source, position in it)
+    groups: list[Any]
+    locations: list[tuple[int, int]]  # chunk -> (group, position in the group)
     validation: Any
     lazy: bool = False
 
@@ -57,17 +59,39 @@ def split(
     groups: Any = None,
     fit_params: dict[str, Any],
 ) -> tuple[Data, dict[str, Any]]:
-    """Split rows into chunks and validation; return also the arguments that are not per row."""
+    """Split rows into training chunks and validation rows.
+
+    Parameters
+    ----------
+    X, y : array-like or Dask collection
+        The data.
+    test_size : float, int or None
+        Share or number of validation rows.
+    chunk_size : int or None
+        Rows per chunk, for data in memory.
+    seed : int
+        Decides which rows are held out.
+    groups : array-like, optional
+        Rows with the same label are on the same side of the split.
+    fit_params : dict
+        Parameters of ``partial_fit``. Those with a value per row are split with the rows.
+
+    Returns
+    -------
+    data : Data
+    constant : dict
+        The fit parameters that do not have a value per row.
+    """
     if dask.is_dask_collection(X):
         if groups is not None:
             raise ValueError(
-                "groups is supported for data in memory only, but X is a Dask collection. Put "
+                "groups is supported for data in memory only, but X is a Dask collection. Put the "
                 "rows of a group into one block, or pass NumPy arrays."
             )
         if chunk_size is not None:
             raise ValueError(
-                f"chunk_size={chunk_size!r} is for data in memory; the blocks of a Dask collection "
-                "are its chunks. Call X.rechunk instead."
+                f"chunk_size={chunk_size!r} is for data in memory, but X is a Dask collection, "
+                "whose blocks are its chunks. Call X.rechunk instead."
             )
         return _split_blocks(X, y, test_size, seed, fit_params)
     return _split_rows(
@@ -76,9 +100,10 @@ def split(
 
 
 def chunk_of_call(call: int, n_chunks: int, seed: int) -> int:
-    """Return the chunk that every model sees in its ``call``-th call, counted from 0.
+    """Return the index of the chunk for call number `call`, counted from 0.
 
-    All chunks come once per pass, in a new order each time; the order depends on the seed only.
+    It is the same for all models. Each pass uses every chunk once, in a new order that depends on
+    the seed only.
     """
     return int(_pass_order(n_chunks, seed, call // n_chunks)[call % n_chunks])
 
@@ -104,63 +129,75 @@ def _split_rows(
     splitter = ShuffleSplit if groups is None else GroupShuffleSplit
     size = 0.2 if test_size is None else test_size
     train, test = next(splitter(1, test_size=size, random_state=seed).split(X, y, groups))
-    pieces = [train]
-    if chunk_size is not None:
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1 or None, got {chunk_size!r}.")
-        if chunk_size > len(train):
-            pieces = [np.resize(train, chunk_size)]  # rows are repeated, §2.4.2
-        else:
-            pieces = np.array_split(train, -(-len(train) // chunk_size))
+    if chunk_size is None:
+        indices = [train]
+    elif chunk_size > len(train):
+        indices = [np.resize(train, chunk_size)]  # rows are repeated, §2.4.2
+    else:
+        indices = np.array_split(train, -(-len(train) // chunk_size))
+    group = ChunkGroup([_rows(X, y, per_row, index) for index in indices])
+    validation = _rows(X, y, per_row, test)
+    return Data([group], [(0, i) for i in range(len(indices))], validation), constant
 
-    def rows(index: Any) -> Chunk:
-        return Chunk(
-            _safe_indexing(X, index),
-            None if y is None else _safe_indexing(y, index),
-            {name: _safe_indexing(value, index) for name, value in per_row.items()},
-        )
 
-    source = Source([rows(piece) for piece in pieces])
-    return Data([source], [(0, i) for i in range(len(pieces))], rows(test)), constant
+def _rows(X: Any, y: Any, per_row: dict[str, Any], index: Any) -> Chunk:
+    return Chunk(
+        _safe_indexing(X, index),
+        None if y is None else _safe_indexing(y, index),
+        {name: _safe_indexing(value, index) for name, value in per_row.items()},
+    )
 
 
 def _split_blocks(
     X: Any, y: Any, test_size: float | int | None, seed: int, fit_params: dict[str, Any]
 ) -> tuple[Data, dict[str, Any]]:
-    X = _whole_rows(X)
+    X = _one_block_per_row(X)
     n_blocks = int(X.npartitions)
     aligned: dict[str, Any] = {}
     constant: dict[str, Any] = {}
     for name, value in fit_params.items():
         (aligned if dask.is_dask_collection(value) else constant)[name] = value
-    known = hasattr(X, "chunks") and not np.isnan(sum(X.chunks[0]))
-    if known:
+    if _known_lengths(X):
         per_row, constant = _per_row(constant, sum(X.chunks[0]))
         aligned.update(per_row)
     elif "sample_weight" in constant:
-        aligned["sample_weight"] = constant.pop("sample_weight")  # refused below, by its name
-    if isinstance(test_size, int) and not known:
-        raise ValueError(
-            f"test_size={test_size} counts rows, but the blocks of X have unknown lengths. Pass a "
-            "fraction, or (for a Dask array) call X.compute_chunk_sizes() first."
-        )
-    share = test_size if test_size is not None else min(0.2, 1 / n_blocks)
-    if isinstance(share, int):
-        share = share / sum(X.chunks[0])
-    if not 0 < share < 1:
-        raise ValueError(f"test_size must leave rows on both sides, got {test_size!r}.")
-    names = list(aligned)
+        aligned["sample_weight"] = constant.pop("sample_weight")  # refused by _blocks
+    share = _validation_share(X, test_size)
     columns = [_blocks(value, X, name) for name, value in aligned.items()]
     xs = _blocks(X, X, "X")
     ys = [None] * n_blocks if y is None else _blocks(y, X, "y")
     cut = dask.delayed(_cut_block, pure=False, nout=2)
     pairs = [
-        cut(x, y_, dict(zip(names, values, strict=True)), share, [seed, i])
+        cut(x, y_, dict(zip(aligned, values, strict=True)), share, [seed, i])
         for i, (x, y_, *values) in enumerate(zip(xs, ys, *columns, strict=True))
     ]
-    sources = [pair[0] for pair in pairs]
+    groups = [pair[0] for pair in pairs]
     validation = dask.delayed(_join, pure=False)([pair[1] for pair in pairs])
-    return Data(sources, [(i, 0) for i in range(n_blocks)], validation, lazy=True), constant
+    return Data(groups, [(i, 0) for i in range(n_blocks)], validation, lazy=True), constant
+
+
+def _known_lengths(X: Any) -> bool:
+    return hasattr(X, "chunks") and not np.isnan(sum(X.chunks[0]))
+
+
+def _validation_share(X: Any, test_size: float | int | None) -> float:
+    """Return the share of each block's rows that are held out."""
+    if test_size is None:
+        return min(0.2, 1 / int(X.npartitions))
+    share = test_size
+    if isinstance(test_size, int):
+        if not _known_lengths(X):
+            raise ValueError(
+                f"test_size={test_size} counts rows, but the blocks of X have unknown lengths. "
+                "Pass a fraction, or (for a Dask array) call X.compute_chunk_sizes() first."
+            )
+        share = test_size / sum(X.chunks[0])
+    if not 0 < share < 1:
+        raise ValueError(
+            "test_size must leave rows for training and for validation. "
+            f"Got test_size={test_size!r}, which is {share:.3g} of the rows."
+        )
+    return share
 
 
 def _per_row(fit_params: dict[str, Any], n_rows: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -172,52 +209,43 @@ def _per_row(fit_params: dict[str, Any], n_rows: int) -> tuple[dict[str, Any], d
     return per_row, constant
 
 
-def _whole_rows(X: Any) -> Any:
+def _one_block_per_row(X: Any) -> Any:
     if hasattr(X, "numblocks") and X.ndim > 1:
         return X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
     return X
 
 
 def _blocks(value: Any, like: Any, name: str) -> list[Any]:
-    """Return one lazy piece of ``value`` per block of ``like``."""
+    """Return the blocks of `value` as delayed objects, one per block of `like`."""
     import dask.array as da
 
     if not dask.is_dask_collection(value):
-        if not hasattr(like, "chunks") or np.isnan(sum(like.chunks[0])):
+        if not _known_lengths(like):
             raise ValueError(
-                f"{name} must be a Dask collection with the blocks of X, got "
-                f"{type(value).__name__}: the blocks of X have unknown lengths, so rows in memory "
-                "cannot be cut to fit them."
+                f"{name} must be a Dask collection with the blocks of X, because the blocks of X "
+                f"have unknown lengths. Got {type(value).__name__} instead."
             )
         value = da.from_array(np.asarray(value), chunks=(like.chunks[0], -1)[: np.ndim(value)])
-    value = _whole_rows(value)
+    value = _one_block_per_row(value)
     if hasattr(value, "chunks") and hasattr(like, "chunks"):
         here, there = value.chunks[0], like.chunks[0]
         if here != there and not np.isnan(sum(here) + sum(there)) and sum(here) == sum(there):
             value = value.rechunk({0: there})
     if value.npartitions != like.npartitions:
         raise ValueError(
-            f"{name} has {value.npartitions} blocks but X has {like.npartitions}; each block of X "
-            f"needs its own block of {name} with as many rows."
+            f"{name} has {value.npartitions} blocks but X has {like.npartitions}. Rechunk {name} "
+            "so that its blocks have the lengths of the blocks of X."
         )
     return list(np.ravel(np.asarray(value.to_delayed(), dtype=object)))
 
 
 def _cut_block(
     X: Any, y: Any, params: dict[str, Any], share: float, seed: list[int]
-) -> tuple[Source, Chunk]:
+) -> tuple[ChunkGroup, Chunk]:
     order = np.random.default_rng(seed).permutation(_num_samples(X))
     n_test = max(1, round(share * len(order)))
     train, test = np.sort(order[n_test:]), np.sort(order[:n_test])
-
-    def rows(index: Any) -> Chunk:
-        return Chunk(
-            _safe_indexing(X, index),
-            None if y is None else _safe_indexing(y, index),
-            {name: _safe_indexing(value, index) for name, value in params.items()},
-        )
-
-    return Source([rows(train)]), rows(test)
+    return ChunkGroup([_rows(X, y, params, train)]), _rows(X, y, params, test)
 
 
 def _join(chunks: list[Chunk]) -> Chunk:
@@ -238,8 +266,21 @@ def _stack(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
+def find_classes(estimator: Any, y: Any, fit_params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameter ``classes`` for the first call of a classifier, if it needs one."""
+    needed = "classes" in inspect.signature(estimator.partial_fit).parameters
+    if y is None or "classes" in fit_params or not needed or not is_classifier(estimator):
+        return {}
+    if dask.is_dask_collection(y):
+        import dask.array as da
+
+        values = y.to_dask_array() if hasattr(y, "to_dask_array") else y
+        return {"classes": np.sort(da.unique(values.ravel()).compute())}
+    return {"classes": np.unique(np.asarray(y))}
+
+
 def nbytes(value: Any, depth: int = 4) -> int:
-    """Return about how many bytes the arrays and tensors in ``value`` take."""
+    """Return the approximate size of the arrays and tensors in `value` in bytes."""
     size = getattr(value, "nbytes", None)
     if isinstance(size, int):
         return size

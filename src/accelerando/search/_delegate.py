@@ -1,4 +1,4 @@
-"""Methods of the best model, offered by the search itself."""
+"""Methods of the best model, such as ``predict``, as methods of the search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BestModelMixin"]
 
 def _best_has(name: str) -> Callable[[Any], bool]:
     def check(search: Any) -> bool:
-        # Raises the AttributeError of the model itself: it may say why the method is missing.
+        # Raises the AttributeError of the model, which may explain why the method is missing.
         getattr(getattr(search, "best_estimator_", search.estimator), name)
         return True
 
@@ -25,7 +25,10 @@ def _best_has(name: str) -> Callable[[Any], bool]:
 
 
 class BestModelMixin(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """``predict`` and its relatives; a Dask array or DataFrame in gives a Dask array out."""
+    """Delegates ``predict`` and other methods to the best model.
+
+    For a Dask array or DataFrame the result is a Dask array.
+    """
 
     def _best(self) -> Any:
         check_is_fitted(self, "best_estimator_")
@@ -52,17 +55,17 @@ class BestModelMixin(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_best_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """Class probabilities of the best model."""
+        """Return the class probabilities of the best model."""
         return _by_block(self._best().predict_proba, X, self.predict_proba_meta)
 
     @available_if(_best_has("predict_log_proba"))  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of the class probabilities of the best model."""
+        """Return the logarithms of the class probabilities of the best model."""
         return _by_block(self._best().predict_log_proba, X, self.predict_proba_meta)
 
     @available_if(_best_has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Any:
-        """Decision function of the best model."""
+        """Return the decision function of the best model."""
         return _by_block(self._best().decision_function, X, None)
 
     @available_if(_best_has("transform"))  # type: ignore[untyped-decorator]
@@ -72,11 +75,11 @@ class BestModelMixin(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_best_has("inverse_transform"))  # type: ignore[untyped-decorator]
     def inverse_transform(self, X: Any) -> Any:
-        """Undo ``transform`` with the best model."""
+        """Invert ``transform`` with the best model."""
         return _by_block(self._best().inverse_transform, X, None)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Score the best model with the metric that the search maximised."""
+        """Score the best model with the metric that the search maximized."""
         best = self._best()
         X, y = dask.compute(X, y)
         scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
@@ -109,13 +112,13 @@ def _by_block(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:
 
 
 def _by_partition(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:
-    """Give the partitions of a Dask DataFrame to ``method`` as they are: models know columns."""
+    """Apply `method` to the partitions of a Dask DataFrame, because models check column names."""
     import dask.array as da
 
     if meta is None:
         meta = np.asarray(method(X._meta_nonempty))
     late = dask.delayed(method, pure=False)
-    shape = (np.nan, *meta.shape[1:])  # how many rows a partition has is not known
+    shape = (np.nan, *meta.shape[1:])  # the lengths of the partitions are unknown
     return da.concatenate(
         [da.from_delayed(late(part), shape=shape, dtype=meta.dtype) for part in X.to_delayed()]
     )

@@ -1,9 +1,9 @@
-"""The algorithms as generators: each yields work and is sent scores.
+"""Search algorithms as generators: each yields jobs and receives scores.
 
-A generator yields :class:`Step`: the jobs that have become possible (often none) and the models
-that it will never ask for again. It is sent one :class:`Outcome` at a time, in any order, and ends
-when it wants nothing more. It never trains, never looks at a clock and never draws a
-random number, so the same scores give the same decisions on one worker and on fifty.
+A generator yields a :class:`Step`: the jobs that have become possible (often none) and the models
+that it will not need again. It receives one :class:`Outcome` at a time, in any order, and ends when
+it needs no more work. It does not train, read a clock or draw random numbers, so the same scores
+give the same decisions on one worker and on fifty.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Job(NamedTuple):
 class Outcome(NamedTuple):
     """The score of ``model`` at the end of its job.
 
-    ``stopped`` says that the model takes no more calls: it is on a plateau, or it failed.
+    ``stopped`` is True if the model gets no more calls: it reached a plateau, or it failed.
     """
 
     model: int
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What has become possible, and which models are no longer needed."""
+    """The jobs that have become possible, and the models that are no longer needed."""
 
     jobs: Sequence[Job] = ()
     dropped: Sequence[int] = ()
@@ -58,20 +58,19 @@ Steps = Generator[Step, Outcome, None]
 
 
 def best_first(scores: Mapping[int, float]) -> list[int]:
-    """Sort models by score, best first; NaN is worse than all, ties go to the lower number."""
-    return sorted(scores, key=lambda model: _place(model, scores[model]))
+    """Sort models by score, best first. NaN is last; ties are broken by the lower number."""
+    return sorted(scores, key=lambda model: _rank(model, scores[model]))
 
 
-def _place(model: int, score: float) -> tuple[bool, float, int]:
+def _rank(model: int, score: float) -> tuple[bool, float, int]:
     missing = math.isnan(score)
     return (missing, 0.0 if missing else -score, model)
 
 
 def successive_halving(bracket: Bracket) -> Steps:
-    """Train all models of a rung, keep the best for the next one.
+    """Train all models of a rung, and keep the best for the next rung.
 
-    A model that stopped early keeps its place in the ranking with its last score, and gets no
-    more work.
+    A model that stopped early keeps its rank with its last score, and gets no more calls.
 
     Examples
     --------
@@ -101,7 +100,7 @@ def successive_halving(bracket: Bracket) -> Steps:
 
 
 def train_all(n_models: int, calls: int) -> Steps:
-    """Random search: every model gets all its calls, none is compared with another."""
+    """Random search: train every model for all its calls, without comparisons."""
     step = Step([Job(model, calls) for model in range(n_models)])
     for _ in range(n_models):
         outcome = yield step
@@ -111,84 +110,101 @@ def train_all(n_models: int, calls: int) -> Steps:
 def async_halving(
     n_models: int, rung_calls: Sequence[int], aggressiveness: int, in_flight: int
 ) -> Steps:
-    """ASHA: whenever a place is free promote a model, or else start a new one.
+    """ASHA: whenever a slot is free, promote a model or else start a new one.
 
-    A model of rung k is promoted when it is among the best ``1 / aggressiveness`` of the models
-    that have reached rung k so far. In the paper "so far" is the order in which workers happen to
-    finish. Here it is the order of a clock of the algorithm's own, in which ``in_flight`` models
-    are trained at a time and a call takes one unit: outcomes wait for their turn, so the decisions
-    do not depend on how fast or how many the real workers are.
+    A model of rung k is promoted if it is among the best ``1 / aggressiveness`` of the models that
+    have reached rung k so far. In the paper "so far" is the order in which workers finish. Here it
+    is the order of a simulated clock, on which `in_flight` models are trained at a time and a call
+    takes one unit of time. Outcomes are processed in that order, so the decisions do not depend on
+    the speed or the number of the workers.
 
     References
     ----------
     L. Li, K. Jamieson, A. Rostamizadeh, E. Gonina, J. Ben-tzur, M. Hardt, B. Recht and
     A. Talwalkar. A system for massively parallel hyperparameter tuning. MLSys 2020, Algorithm 2.
     """
-    rungs: list[list[tuple[bool, float, int]]] = [[] for _ in rung_calls]  # best first
-    promoted: list[set[int]] = [set() for _ in rung_calls]
-    stopped: set[int] = set()
-    arrived: dict[int, Outcome] = {}
-    running: list[tuple[int, int, int]] = []  # (clock at the end, model, rung): a heap
-    clock = 0
-    started = 0
+    return _AsyncHalving(n_models, rung_calls, aggressiveness, in_flight).steps()
 
-    def next_job() -> tuple[int, int] | None:
-        nonlocal started
-        for k in range(len(rung_calls) - 2, -1, -1):
-            for _, _, model in rungs[k][: len(rungs[k]) // aggressiveness]:
-                if model not in promoted[k] and model not in stopped:
-                    promoted[k].add(model)
-                    return model, k + 1
-        if started == n_models:
-            return None
-        started += 1
-        return started - 1, 0
 
-    def fill() -> list[Job]:
+class _AsyncHalving:
+    """The state of :func:`async_halving`."""
+
+    def __init__(
+        self, n_models: int, rung_calls: Sequence[int], aggressiveness: int, in_flight: int
+    ) -> None:
+        self.n_models = n_models
+        self.rung_calls = rung_calls
+        self.aggressiveness = aggressiveness
+        self.in_flight = in_flight
+        self.rungs: list[list[tuple[bool, float, int]]] = [[] for _ in rung_calls]  # best first
+        self.promoted: list[set[int]] = [set() for _ in rung_calls]
+        self.stopped: set[int] = set()
+        self.running: list[tuple[int, int, int]] = []  # heap of (clock at the end, model, rung)
+        self.clock = 0
+        self.n_started = 0
+
+    def steps(self) -> Steps:
+        arrived: dict[int, Outcome] = {}
+        step = Step(self._fill_slots())
+        while self.running:
+            outcome = yield step
+            arrived[outcome.model] = outcome
+            jobs: list[Job] = []
+            dropped: list[int] = []
+            while self.running and self.running[0][1] in arrived:
+                self.clock, model, k = heapq.heappop(self.running)
+                outcome = arrived.pop(model)
+                bisect.insort(self.rungs[k], _rank(model, outcome.score))
+                if outcome.stopped:
+                    self.stopped.add(model)
+                jobs += self._fill_slots()
+                dropped += self._drop_hopeless() if k == 0 else []
+                dropped += [model] if k == len(self.rungs) - 1 else []
+            step = Step(jobs, dropped)
+
+    def _fill_slots(self) -> list[Job]:
         jobs = []
-        while len(running) < in_flight and (chosen := next_job()) is not None:
+        while len(self.running) < self.in_flight and (chosen := self._next_job()) is not None:
             model, k = chosen
-            calls = rung_calls[k] - (rung_calls[k - 1] if k else 0)
-            heapq.heappush(running, (clock + calls, model, k))
-            jobs.append(Job(model, rung_calls[k]))
+            calls = self.rung_calls[k] - (self.rung_calls[k - 1] if k else 0)
+            heapq.heappush(self.running, (self.clock + calls, model, k))
+            jobs.append(Job(model, self.rung_calls[k]))
         return jobs
 
-    def hopeless() -> list[int]:
-        # Rung 0 ends with n_models models, so who has that many betters is never promoted.
-        worse = rungs[0][n_models // aggressiveness :]
-        out = [model for _, _, model in worse if model not in promoted[0]]
-        promoted[0].update(out)
-        return out
+    def _next_job(self) -> tuple[int, int] | None:
+        """Return a model and its next rung: a promotion if possible, otherwise a new model."""
+        for k in range(len(self.rung_calls) - 2, -1, -1):
+            for _, _, model in self.rungs[k][: len(self.rungs[k]) // self.aggressiveness]:
+                if model not in self.promoted[k] and model not in self.stopped:
+                    self.promoted[k].add(model)
+                    return model, k + 1
+        if self.n_started == self.n_models:
+            return None
+        self.n_started += 1
+        return self.n_started - 1, 0
 
-    step = Step(fill())
-    while running:
-        outcome = yield step
-        arrived[outcome.model] = outcome
-        jobs: list[Job] = []
-        dropped: list[int] = []
-        while running and running[0][1] in arrived:
-            clock, model, k = heapq.heappop(running)
-            outcome = arrived.pop(model)
-            bisect.insort(rungs[k], _place(model, outcome.score))
-            if outcome.stopped:
-                stopped.add(model)
-            jobs += fill()
-            dropped += hopeless() if k == 0 else []
-            dropped += [model] if k == len(rungs) - 1 else []
-        step = Step(jobs, dropped)
+    def _drop_hopeless(self) -> list[int]:
+        """Return the models of rung 0 that can no longer be promoted.
+
+        Rung 0 receives ``n_models`` models in the end, so its promotions are known to be limited.
+        """
+        worse = self.rungs[0][self.n_models // self.aggressiveness :]
+        hopeless = [model for _, _, model in worse if model not in self.promoted[0]]
+        self.promoted[0].update(hopeless)  # so that they are returned once
+        return hopeless
 
 
 def plateaued(scores: Iterable[tuple[int, float]], patience: int, tol: float) -> bool:
-    """Tell whether the last ``patience`` calls brought less than ``tol``.
+    """Return True if the score improved by at most `tol` in the last `patience` calls.
 
     Parameters
     ----------
     scores : iterable of (calls, score)
-        The scores of one model in the order of its calls.
+        The scores of one model, ordered by calls.
     patience : int
-        How many calls to wait for an improvement.
+        Number of calls to wait for an improvement.
     tol : float
-        What counts as one.
+        The improvement that is required.
 
     Examples
     --------

@@ -9,90 +9,100 @@ import cloudpickle
 import dask
 
 from accelerando.search._data import Chunk, Data
-from accelerando.search._train import Recipe, Report, Slice, State, train_slice
+from accelerando.search._train import Report, Slice, State, TrainingSpec, train_slice
 
-__all__ = ["ThisProcess"]
+__all__ = ["LocalWorkers"]
 
 
-class ThisProcess:
-    """Workers of a search without a cluster: there is one, and it is here.
+class LocalWorkers:
+    """Workers of a search without a cluster: one slot in this process.
 
-    Models are trained in place and nothing is copied.
+    Models are trained in place, without copies. See :class:`Workers` for the methods.
+
+    Parameters
+    ----------
+    spec : TrainingSpec
+        Settings of the search.
+    data : Data
+        Delayed data is computed at once.
+    stop_requested : callable
+        Returns True if training should end after the current call.
     """
 
-    n_workers = 1
-    fuse_seconds = 0.0  # a task costs nothing here
+    n_slots = 1
+    min_task_seconds = 0.0  # a task has no fixed cost here
 
-    def __init__(self, recipe: Recipe, data: Data, halt: Callable[[], bool]) -> None:
-        self.recipe = recipe
-        self.halt = halt
+    def __init__(self, spec: TrainingSpec, data: Data, stop_requested: Callable[[], bool]) -> None:
+        self.spec = spec
+        self.stop_requested = stop_requested
         if data.lazy:
-            *sources, validation = dask.compute(*data.sources, data.validation)
+            *groups, validation = dask.compute(*data.groups, data.validation)
         else:
-            sources, validation = data.sources, data.validation
-        self.chunks = [sources[i].chunks[j] for i, j in data.where]
+            groups, validation = data.groups, data.validation
+        self.chunks = [groups[i].chunks[j] for i, j in data.locations]
         self.validation: Chunk = validation
         self.states: dict[int, State] = {}
         self.queue: deque[Slice] = deque()
 
     @property
-    def room(self) -> int:
-        """How many tasks can be taken now."""
+    def free_slots(self) -> int:
+        """Number of tasks that can be submitted now."""
         return 0 if self.queue else 1
 
     @property
     def busy(self) -> bool:
-        """Whether a slice is under way."""
+        """Whether a task is unfinished."""
         return bool(self.queue)
 
     def submit(self, slices: Sequence[Slice], seconds: float) -> None:
-        """Take a task: some slices, done one after the other."""
-        del seconds  # how long it may take matters where tasks wait in line
+        """Queue a task. Its duration is not needed, because tasks do not overlap."""
+        del seconds
         self.queue.extend(slices)
 
     def wait(self, timeout: float) -> list[Report]:
-        """Train until the task is done, or a stop is asked for."""
-        del timeout  # a slice ends by itself
+        """Train until the task is done or a stop is requested; the timeout is not needed."""
+        del timeout
         reports: list[Report] = []
-        while self.queue and not (reports and self.halt()):
-            piece = self.queue.popleft()
-            # Taken out while it is trained: an interrupt leaves no half-trained state behind.
+        while self.queue and not (reports and self.stop_requested()):
+            part = self.queue.popleft()
+            # The state is removed while it is trained, so that an interrupt leaves no state that
+            # is half trained.
             state, report = train_slice(
-                self.recipe,
-                self.states.pop(piece.model, None),
-                piece,
+                self.spec,
+                self.states.pop(part.model, None),
+                part,
                 chunk=self.chunks.__getitem__,
                 validation=self.validation,
-                halt=self.halt,
+                stop_requested=self.stop_requested,
             )
             if state is not None:
-                self.states[piece.model] = state
+                self.states[part.model] = state
             reports.append(report)
         return reports
 
-    def home(self, model: int) -> str | None:
-        """Where the state of ``model`` is; None if it has none."""
+    def location(self, model: int) -> str | None:
+        """Return "here" if the model has a state."""
         return "here" if model in self.states else None
 
     def drop(self, models: Sequence[int]) -> None:
-        """Forget models that are no longer needed."""
+        """Release the states of models that are no longer needed."""
         for model in models:
             self.states.pop(model, None)
 
     def put(self, model: int, state: State) -> None:
-        """Take over a state that was saved."""
+        """Store a state that was read from a checkpoint."""
         self.states[model] = state
 
     def get(self, model: int) -> State | None:
-        """Return the state of a model, None if it is lost."""
+        """Return the state of a model; None if it is lost."""
         return self.states.get(model)
 
     def pickled(self, model: int) -> bytes | None:
-        """Return the state of a model for a checkpoint."""
+        """Return the pickled state of a model for a checkpoint; None if it is lost."""
         state = self.states.get(model)
         return None if state is None else bytes(cloudpickle.dumps(state))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all states."""
         self.states.clear()
         self.queue.clear()

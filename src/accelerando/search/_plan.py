@@ -1,11 +1,11 @@
-"""Brackets as data: how many models are trained for how many calls, in integers."""
+"""Plan of a search: brackets and rungs, computed with integers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from accelerando._whole import is_whole
+from accelerando._validation import check_integer, check_number
 
 __all__ = ["Bracket", "Rung", "halving_bracket", "hyperband_brackets", "hyperband_inputs"]
 
@@ -20,24 +20,24 @@ class Rung:
 
 @dataclass(frozen=True)
 class Bracket:
-    """One run of successive halving: rungs with ever fewer models and ever more calls."""
+    """One run of successive halving: from rung to rung fewer models get more calls."""
 
     index: int
     rungs: tuple[Rung, ...]
 
     @property
     def n_models(self) -> int:
-        """How many models the bracket starts."""
+        """Number of models that the bracket starts."""
         return self.rungs[0].n_models
 
     @property
     def max_calls(self) -> int:
-        """The calls of its last survivors, which is also its critical path."""
+        """Calls of the last survivors: the critical path of the bracket."""
         return self.rungs[-1].calls
 
     @property
     def partial_fit_calls(self) -> int:
-        """All calls of the bracket: a rung adds what its models have not made before."""
+        """Calls of all models of the bracket."""
         done = 0
         total = 0
         for rung in self.rungs:
@@ -47,7 +47,7 @@ class Bracket:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The bracket under the names that Dask-ML gave to these numbers."""
+        """The bracket as a dict with the keys of Dask-ML."""
         return {
             "bracket": self.index,
             "n_models": self.n_models,
@@ -59,7 +59,7 @@ class Bracket:
 def floor_log(value: int, base: int) -> int:
     """Return the largest k with base**k <= value.
 
-    A float logarithm gives 4.999… for ``log(243, 3)``, and its floor loses a bracket.
+    A float logarithm gives 4.999… for ``log(243, 3)``, and its floor would lose a bracket.
     """
     exponent = 0
     while base ** (exponent + 1) <= value:
@@ -67,8 +67,10 @@ def floor_log(value: int, base: int) -> int:
     return exponent
 
 
-def hyperband_brackets(max_iter: int, aggressiveness: int = 3) -> tuple[Bracket, ...]:
-    r"""Algorithm 1 of Li et al., the most aggressive bracket first.
+def hyperband_brackets(
+    max_iter: int, aggressiveness: int = 3, *, owner: str = "HyperbandSearchCV"
+) -> tuple[Bracket, ...]:
+    r"""Return the brackets of Hyperband (Algorithm 1 of Li et al.), the most aggressive one first.
 
     With :math:`R` = ``max_iter``, :math:`\eta` = ``aggressiveness`` and
     :math:`s_{\max} = \lfloor \log_\eta R \rfloor`, bracket :math:`s` starts
@@ -81,9 +83,11 @@ def hyperband_brackets(max_iter: int, aggressiveness: int = 3) -> tuple[Bracket,
     Parameters
     ----------
     max_iter : int
-        Calls of the longest trained models.
+        Calls of the longest-trained models.
     aggressiveness : int
-        One in ``aggressiveness`` models survives a rung.
+        One in `aggressiveness` models survives a rung.
+    owner : str
+        The class or function that the parameters belong to, for error messages.
 
     References
     ----------
@@ -95,8 +99,8 @@ def hyperband_brackets(max_iter: int, aggressiveness: int = 3) -> tuple[Bracket,
     >>> [(b.n_models, b.rungs[0].calls) for b in hyperband_brackets(243)]
     [(243, 1), (98, 3), (41, 9), (18, 27), (9, 81), (6, 243)]
     """
-    _check_at_least("max_iter", max_iter, 1)
-    _check_at_least("aggressiveness", aggressiveness, 2)
+    check_integer(owner, "max_iter", max_iter)
+    check_integer(owner, "aggressiveness", aggressiveness, minimum=2)
     eta = aggressiveness
     s_max = floor_log(max_iter, eta)
     brackets = []
@@ -112,11 +116,27 @@ def halving_bracket(
     n_initial_calls: int | None = None,
     aggressiveness: int = 3,
     max_iter: int | None = None,
+    *,
+    owner: str = "SuccessiveHalvingSearchCV",
 ) -> Bracket:
-    """Successive halving: rung i has ``n_models // eta**i`` models, each eta times longer.
+    """Return a bracket of successive halving.
 
-    It ends with one survivor, or at ``max_iter`` calls. Without ``n_initial_calls`` the first
-    rung is as long as lets the last survivor reach ``max_iter`` (or one call, if that is open).
+    Rung i has ``n_models // eta**i`` models, and each rung has eta = `aggressiveness` times the
+    calls of the previous one.
+
+    Parameters
+    ----------
+    n_models : int
+        Models of the first rung.
+    n_initial_calls : int, optional
+        Calls of the first rung. By default the last survivor reaches `max_iter`; without
+        `max_iter` it is 1.
+    aggressiveness : int
+        One in `aggressiveness` models survives a rung.
+    max_iter : int, optional
+        The bracket ends with one survivor, or at this number of calls.
+    owner : str
+        The class that the parameters belong to, for error messages.
 
     References
     ----------
@@ -128,15 +148,14 @@ def halving_bracket(
     >>> halving_bracket(9, 1).rungs
     (Rung(n_models=9, calls=1), Rung(n_models=3, calls=3), Rung(n_models=1, calls=9))
     """
-    _check_at_least("n_initial_parameters", n_models, 1)
-    _check_at_least("aggressiveness", aggressiveness, 2)
-    if max_iter is not None:
-        _check_at_least("max_iter", max_iter, 1)
+    check_integer(owner, "n_initial_parameters", n_models)
+    check_integer(owner, "aggressiveness", aggressiveness, minimum=2)
+    check_integer(owner, "max_iter", max_iter, also={None: "None"})
+    check_integer(owner, "n_initial_iter", n_initial_calls, also={None: "None"})
     eta = aggressiveness
     halvings = floor_log(n_models, eta)
     if n_initial_calls is None:
         n_initial_calls = 1 if max_iter is None else max(1, max_iter // eta**halvings)
-    _check_at_least("n_initial_iter", n_initial_calls, 1)
     rungs: list[Rung] = []
     for i in range(halvings + 1):
         calls = n_initial_calls * eta**i
@@ -149,7 +168,7 @@ def halving_bracket(
 
 
 def total(brackets: tuple[Bracket, ...]) -> dict[str, Any]:
-    """Return the metadata of several brackets, listed by their index."""
+    """Return the metadata of several brackets, sorted by index."""
     listed = sorted(brackets, key=lambda bracket: bracket.index)
     return {
         "partial_fit_calls": sum(bracket.partial_fit_calls for bracket in listed),
@@ -166,35 +185,37 @@ def hyperband_inputs(
     aggressiveness: int = 3,
     seconds_per_example: float | None = None,
 ) -> dict[str, Any]:
-    r"""Rule of thumb for Hyperband's inputs, and what they will cost.
+    r"""Return inputs for Hyperband by a rule of thumb, and their cost.
 
-    The longest trained model should see :math:`epochs \cdot n\_examples` examples and about
-    ``n_params`` combinations should be tried. Then (dissertation, §2.4.2)
+    The longest-trained model should see :math:`epochs \cdot n\_examples` examples, and the search
+    should try about `n_params` combinations. Then (dissertation, §2.4.2)
 
     .. math:: max\_iter = n\_params, \qquad chunk\_size = epochs \cdot n\_examples / n\_params
 
-    Twice as many combinations at the same cost is twice ``max_iter`` with half the chunk.
+    To try twice as many combinations at the same cost, double ``max_iter`` and halve
+    ``chunk_size``.
 
     Parameters
     ----------
     n_params : int
-        About how many combinations of parameters to try.
+        Approximate number of combinations of parameters to try.
     n_examples : int
         Rows of the training data.
     epochs : float
-        Passes through the data of the longest trained model.
+        Passes of the longest-trained model through the data.
     aggressiveness : int
         As for :class:`HyperbandSearchCV`.
     seconds_per_example : float, optional
-        Training time of one example; with it the answer has ``worker_seconds``.
+        Training time of one example, needed for ``worker_seconds``.
 
     Returns
     -------
     dict
-        ``max_iter``, ``chunk_size`` (pass both to the search), ``n_models`` and
-        ``partial_fit_calls`` that the plan will have, ``epochs_of_work`` (all calls of all models
-        in passes through the data), ``repeats`` (how often the rows must be repeated, 1 unless a
-        chunk is larger than the data) and, if asked, ``worker_seconds``.
+        ``max_iter`` and ``chunk_size`` are parameters of the search. ``n_models`` and
+        ``partial_fit_calls`` describe the plan. ``epochs_of_work`` is the number of passes through
+        the data that all calls of all models amount to. ``repeats`` is 1 unless a chunk is larger
+        than the data, so that rows are repeated. ``worker_seconds`` is the training time on one
+        worker.
 
     Examples
     --------
@@ -202,12 +223,13 @@ def hyperband_inputs(
     >>> cost["max_iter"], cost["chunk_size"], cost["n_models"]
     (299, 8361, 378)
     """
-    _check_at_least("n_params", n_params, 1)
-    _check_at_least("n_examples", n_examples, 1)
-    if not epochs > 0:
-        raise ValueError(f"epochs must be positive, got {epochs!r}.")
+    owner = "hyperband_inputs"
+    check_integer(owner, "n_params", n_params)
+    check_integer(owner, "n_examples", n_examples)
+    check_number(owner, "epochs", epochs, above=0)
+    check_number(owner, "seconds_per_example", seconds_per_example, above=0, also={None: "None"})
     chunk_size = max(1, int(epochs * n_examples / n_params))
-    plan = total(hyperband_brackets(n_params, aggressiveness))
+    plan = total(hyperband_brackets(n_params, aggressiveness, owner=owner))
     cost: dict[str, Any] = {
         "max_iter": n_params,
         "chunk_size": chunk_size,
@@ -223,8 +245,3 @@ def hyperband_inputs(
 
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
-
-
-def _check_at_least(name: str, value: Any, low: int) -> None:
-    if not is_whole(value, low):
-        raise ValueError(f"{name} must be an integer of at least {low}, got {value!r}.")

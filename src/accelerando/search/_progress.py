@@ -1,78 +1,57 @@
-"""A search as it can be watched in a terminal."""
+"""Progress table of a search: brackets, live models, best score, and time left."""
 
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
-from accelerando.search._run import Run
+from accelerando.search._driver import Driver
 
-__all__ = ["Progress"]
-
-REFRESH_SECONDS = 0.25
+__all__ = ["progress_table", "time_left"]
 
 
-class Progress:
-    """A table: brackets, models alive, best score, time left."""
+def progress_table(driver: Driver, plan: dict[str, Any], name: str = "") -> Table:
+    """Return the progress of `driver` as a table with one row per bracket.
 
-    def __init__(
-        self, plan: dict[str, Any], prefix: str = "", console: Console | None = None
-    ) -> None:
-        self.plan = plan
-        self.prefix = prefix
-        self.live = Live(console=console, auto_refresh=False)
-        self._last = -math.inf
-        self._run: Run | None = None
-        self.live.start()
-
-    def update(self, run: Run, now: bool = False) -> None:
-        """Draw, but not more often than an eye can follow."""
-        self._run = run
-        if now or time.monotonic() - self._last > REFRESH_SECONDS:
-            self.live.update(self.table(run), refresh=True)
-            self._last = time.monotonic()
-
-    def close(self) -> None:
-        """Draw the last state and leave it on the screen."""
-        if self._run is not None:
-            self.update(self._run, now=True)
-        self.live.stop()
-
-    def table(self, run: Run) -> Table:
-        """Return the picture of one moment."""
-        best = run.best
-        score = "–" if best is None or best.score is None else f"{best.score:.4f}"
-        left = time_left(run, self.plan["partial_fit_calls"])
-        name = f"{self.prefix}: " if self.prefix else ""
-        table = Table(
-            title=f"{name}best {score} · {run.calls}/{self.plan['partial_fit_calls']} calls · "
-            f"{run.elapsed:.0f} s, {left} left"
+    Parameters
+    ----------
+    driver : Driver
+        A search in progress.
+    plan : dict
+        The ``metadata`` of the search.
+    name : str
+        Name of the search, shown in the title.
+    """
+    best = driver.best
+    score = "–" if best is None or best.score is None else f"{best.score:.4f}"
+    planned = plan["partial_fit_calls"]
+    prefix = f"{name}: " if name else ""
+    table = Table(
+        title=f"{prefix}best {score} · {driver.calls}/{planned} calls · "
+        f"{driver.elapsed:.0f} s, {time_left(driver, planned)} left"
+    )
+    for heading in ("bracket", "models", "alive", "calls", "best"):
+        table.add_column(heading, justify="right")
+    for entry in plan["brackets"]:
+        models = [m for m in list(driver.models.values()) if m.bracket.index == entry["bracket"]]
+        scores = [m.score for m in models if m.score is not None and not math.isnan(m.score)]
+        table.add_row(
+            str(entry["bracket"]),
+            str(entry["n_models"]),
+            str(sum(m.number in driver.live for m in models)),
+            f"{sum(m.calls for m in models)}/{entry['partial_fit_calls']}",
+            f"{max(scores):.4f}" if scores else "–",
         )
-        for heading in ("bracket", "models", "alive", "calls", "best"):
-            table.add_column(heading, justify="right")
-        for entry in self.plan["brackets"]:
-            own = [m for m in list(run.models.values()) if m.track.index == entry["bracket"]]
-            scores = [m.score for m in own if m.score is not None and not math.isnan(m.score)]
-            table.add_row(
-                str(entry["bracket"]),
-                str(entry["n_models"]),
-                str(sum(m.number in run.live for m in own)),
-                f"{sum(m.calls for m in own)}/{entry['partial_fit_calls']}",
-                f"{max(scores):.4f}" if scores else "–",
-            )
-        return table
+    return table
 
 
-def time_left(run: Run, planned_calls: int) -> str:
-    """Guess from the pace so far."""
-    if not run.calls:
+def time_left(driver: Driver, planned_calls: int) -> str:
+    """Return the remaining time, estimated from the mean duration of the calls so far."""
+    if not driver.calls:
         return "?"
-    left = run.elapsed / run.calls * max(0, planned_calls - run.calls)
-    if run.settings.max_seconds is not None:
-        left = min(left, max(0.0, run.settings.max_seconds - run.elapsed))
+    left = driver.elapsed / driver.calls * max(0, planned_calls - driver.calls)
+    if driver.settings.max_seconds is not None:
+        left = min(left, max(0.0, driver.settings.max_seconds - driver.elapsed))
     return f"{left:.0f} s"

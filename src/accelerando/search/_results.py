@@ -1,4 +1,4 @@
-"""The attributes of a finished search, made from what the driver recorded."""
+"""Attributes of a fitted search, computed from the records of the driver."""
 
 from __future__ import annotations
 
@@ -9,14 +9,39 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from accelerando.search._bracket_run import Model
+from accelerando.search._driver import Driver
 from accelerando.search._plan import Bracket
-from accelerando.search._track import Model
+from accelerando.search._train import State
 
-__all__ = ["cv_results", "metadata_of", "model_history"]
+__all__ = ["best_model", "cv_results", "metadata_of", "model_history"]
+
+
+def best_model(driver: Driver) -> tuple[Model, State]:
+    """Return the best model of a search that has ended, and its state.
+
+    Raise an error if no model has a score. A model without a state is skipped: a second Ctrl-C
+    interrupted one of its calls.
+    """
+    scored = [model for model in driver.models.values() if model.rows]
+    for model in sorted(scored, key=lambda model: model.rank):
+        if model.score is None or math.isnan(model.score):
+            break
+        state = driver.state_of(model)
+        if state is not None:
+            return model, state
+    if scored:
+        error = f" The last error was {driver.last_error!r}." if driver.last_error else ""
+        raise ValueError(
+            f"There is no best model: all {len(scored)} scored models have the score NaN.{error}"
+        )
+    if driver.reason == "interrupted":
+        raise KeyboardInterrupt("The search was interrupted before a model was scored.")
+    raise ValueError(f"The search ended ({driver.reason}) before a model was scored.")
 
 
 def cv_results(models: Sequence[Model], metrics: Sequence[str]) -> dict[str, Any]:
-    """Return one entry per scored model, under the names that Dask-ML gave to the columns."""
+    """Return ``cv_results_``: one entry per scored model, with the column names of Dask-ML."""
     last = [model.rows[-1] for model in models]
     results: dict[str, Any] = {
         "model_id": np.array([row["model_id"] for row in last]),
@@ -47,16 +72,16 @@ def model_history(history: Sequence[dict[str, Any]]) -> dict[Any, list[dict[str,
 
 
 def metadata_of(models: Sequence[Model], brackets: Sequence[Bracket]) -> dict[str, Any]:
-    """Return what was done, in the form of the plan."""
+    """Return the work that was done, with the keys of the plan."""
     listed = []
     for bracket in sorted(brackets, key=lambda bracket: bracket.index):
-        own = [model for model in models if model.track.index == bracket.index]
-        reached = max((model.calls for model in own), default=0)
+        trained = [model for model in models if model.bracket.index == bracket.index]
+        reached = max((model.calls for model in trained), default=0)
         listed.append(
             {
                 "bracket": bracket.index,
-                "n_models": len(own),
-                "partial_fit_calls": sum(model.calls for model in own),
+                "n_models": len(trained),
+                "partial_fit_calls": sum(model.calls for model in trained),
                 "decisions": [rung.calls for rung in bracket.rungs if rung.calls <= reached],
             }
         )
@@ -83,6 +108,6 @@ def _parameter_columns(params: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         mask = np.array([name not in one for one in params])
         for i, one in enumerate(params):
             values[i] = one.get(name)
-        # As in scikit-learn: a parameter that another space does not have is masked there.
+        # As in scikit-learn: the entry is masked where a model's space lacks the parameter.
         columns[f"param_{name}"] = np.ma.MaskedArray(values, mask=mask)
     return columns

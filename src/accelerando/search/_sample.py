@@ -1,4 +1,4 @@
-"""Drawing parameters: lists, scipy distributions, and lists of such spaces."""
+"""Samplers: draw the parameters of models from lists, distributions, and lists of such spaces."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from sklearn.model_selection import ParameterGrid
 
-__all__ = ["GridSampler", "RandomSampler", "Sampler", "Seen", "check_space"]
+__all__ = ["GridSampler", "Observation", "RandomSampler", "Sampler", "check_space"]
 
 Space = Mapping[str, Any]
 
 
-class Seen(NamedTuple):
-    """A score of a bracket that is over: parameters, after how many calls, how good."""
+class Observation(NamedTuple):
+    """A score from a bracket that has ended."""
 
     params: dict[str, Any]
     calls: int
@@ -24,25 +24,28 @@ class Seen(NamedTuple):
 class Sampler(Protocol):
     """Draws the parameters of a model.
 
-    ``waits`` says that a bracket can be drawn only when the ones before it are over.
+    Attributes
+    ----------
+    learns : bool
+        Whether draws depend on earlier brackets. If so, brackets run one after the other.
     """
 
-    waits: bool
+    learns: bool
 
-    def draw(self, model: int, seen: Sequence[Seen]) -> dict[str, Any]:
-        """Return parameters for ``model``, given what the finished brackets showed."""
+    def draw(self, model: int, observed: Sequence[Observation]) -> dict[str, Any]:
+        """Return parameters for `model`, given the scores of the brackets that have ended."""
 
 
 class RandomSampler:
-    """Independent draws; what model ``i`` gets depends on the seed and ``i`` only."""
+    """Draws independently. The parameters of a model depend on the seed and its number only."""
 
-    waits = False
+    learns = False
 
     def __init__(self, spaces: Sequence[Space], seed: int) -> None:
         self.spaces = spaces
         self.seed = seed
 
-    def draw(self, model: int, seen: Sequence[Seen] = ()) -> dict[str, Any]:
+    def draw(self, model: int, observed: Sequence[Observation] = ()) -> dict[str, Any]:
         """Return one value for each parameter of one space."""
         random = np.random.RandomState(
             np.random.MT19937(np.random.SeedSequence([self.seed, model]))
@@ -52,9 +55,9 @@ class RandomSampler:
 
 
 class GridSampler:
-    """Every combination of lists, in the order of scikit-learn's ``ParameterGrid``."""
+    """Draws every combination of lists, in the order of scikit-learn's ``ParameterGrid``."""
 
-    waits = False
+    learns = False
 
     def __init__(self, spaces: Sequence[Space]) -> None:
         self.grid = ParameterGrid([dict(space) for space in spaces])
@@ -62,29 +65,30 @@ class GridSampler:
     def __len__(self) -> int:
         return len(self.grid)
 
-    def draw(self, model: int, seen: Sequence[Seen] = ()) -> dict[str, Any]:
-        """Return the ``model``-th combination."""
+    def draw(self, model: int, observed: Sequence[Observation] = ()) -> dict[str, Any]:
+        """Return combination number `model`, counted from 0."""
         return dict(self.grid[model])
 
 
 def check_space(parameters: Any) -> list[Space]:
-    """Return the list of spaces that ``parameters`` describes, or say what is wrong with it."""
+    """Return `parameters` as a list of spaces; raise TypeError if it is not valid."""
     spaces = [parameters] if isinstance(parameters, Mapping) else parameters
     if not isinstance(spaces, Sequence) or not spaces or isinstance(spaces, str):
         raise TypeError(
-            "parameters must be a dict of lists and distributions, or a list of such dicts, got "
-            f"{parameters!r}."
+            "parameters must be a dict of lists and distributions, or a list of such dicts. Got "
+            f"{parameters!r} instead."
         )
     for space in spaces:
         if not isinstance(space, Mapping):
-            raise TypeError(f"parameters must hold dicts, got {space!r} of type {type(space)}.")
+            raise TypeError(f"parameters must be a list of dicts. It contains {space!r}.")
         for name, values in space.items():
             if hasattr(values, "rvs"):
                 continue
             if isinstance(values, str) or not hasattr(values, "__getitem__") or not len(values):
                 raise TypeError(
                     f"parameters[{name!r}] must be a list of values (not empty) or a distribution "
-                    f"with rvs, such as scipy.stats.loguniform(1e-4, 1e-1); got {values!r}."
+                    "with rvs, such as scipy.stats.loguniform(1e-4, 1e-1). "
+                    f"Got {values!r} instead."
                 )
     return list(spaces)
 

@@ -1,4 +1,7 @@
-"""Which model is trained next: a pure decision, used by the search and by the simulation."""
+"""Priorities: a pure function that decides which model is trained next.
+
+The search and the simulation of a search both use it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Candidate", "in_order", "worst_share"]
+__all__ = ["Candidate", "prioritize", "shared_scores"]
 
-# Barriers leave workers idle, so the end is nearer than the calls that are left say. In replays of
-# a recorded search on 16 workers 1 was 3 % slower, and more than 1.5 gained nothing.
+# Workers are idle while they wait for the end of a rung, so the search takes longer than the
+# remaining calls suggest. In replays of a recorded search on 16 workers a slack of 1 was 3 %
+# slower, and more than 1.5 gained nothing.
 SLACK = 1.5
 
 
@@ -20,58 +24,68 @@ class Candidate(NamedTuple):
 
     model: int
     bracket: int
-    score: float | None  # its latest score; None before the first
-    path: int  # calls that its bracket still needs along this model: the critical path
-    turn: int  # when the job was issued
+    score: float | None  # latest score; None before the first
+    path: int  # calls until this model can end its bracket: the critical path
+    issued: int  # position of its job in the order of issue
 
 
-def in_order(
+def prioritize(
     candidates: Sequence[Candidate],
     n_workers: int,
     priority: str = "score",
     calls_left: float = math.inf,
 ) -> list[Candidate]:
-    """Sort candidates, the one to be trained first in front.
+    """Sort candidates, the one to train first in front.
 
-    ``"fifo"``: in the order the jobs were issued. ``"score"``: high scores first (dissertation,
-    §2.4.1), among equal ones the longest critical path, then the oldest. In each bracket the worst
-    ``n_workers`` models share one priority, the median of their scores: with that many workers
-    they run side by side anyway, and the critical path should order them. A model without a score
-    comes after all that have one: a survivor of a rung has been chosen, and a bracket that is
-    brought to its end sooner shows a long trained model sooner.
+    ``"fifo"`` keeps the order in which the jobs were issued. ``"score"`` puts high scores first
+    (dissertation, §2.4.1). Models with equal scores are ordered by the longest critical path, then
+    by age. In each bracket the worst `n_workers` models share one priority, the median of their
+    scores: they will run at the same time anyway, and the critical path should order them. A model
+    without a score follows all models with one. A survivor of a rung has been selected, and a
+    bracket that ends sooner produces a long-trained model sooner.
 
-    Before all of this come models that the end of the search depends on: when the calls that are
-    left would take the workers hardly longer than one model's path (within ``SLACK``), a longer
-    wait of that model makes the search longer. Two workers get there near the end,
-    dozens at the start.
+    Models that determine the end of the search precede all others. A model does so if the
+    remaining calls would take the workers hardly longer (within ``SLACK``) than the critical path
+    of this model. With two workers this happens near the end, with dozens at the start.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        The models that could be trained now.
+    n_workers : int
+        Number of models that can be trained at a time.
+    priority : {"score", "fifo"}
+        The rule.
+    calls_left : float
+        Calls that the search still needs.
 
     Examples
     --------
     >>> jobs = [Candidate(0, 0, 0.2, 9, 0), Candidate(1, 0, 0.9, 9, 1), Candidate(2, 0, None, 9, 2)]
-    >>> [job.model for job in in_order(jobs, n_workers=1)]
+    >>> [job.model for job in prioritize(jobs, n_workers=1)]
     [1, 0, 2]
-    >>> [job.model for job in in_order(jobs, n_workers=1, priority="fifo")]
+    >>> [job.model for job in prioritize(jobs, n_workers=1, priority="fifo")]
     [0, 1, 2]
     """
     if priority == "fifo":
-        return sorted(candidates, key=lambda job: job.turn)
-    shared = worst_share(candidates, n_workers)
+        return sorted(candidates, key=lambda job: job.issued)
+    shared = shared_scores(candidates, n_workers)
 
     def key(job: Candidate) -> tuple[int, float, float, int]:
         score = shared.get(job.model, job.score)
         if score is not None and math.isnan(score):
-            return (3, 0.0, -job.path, job.turn)
+            return (3, 0.0, -job.path, job.issued)
         if SLACK * job.path * n_workers >= calls_left:
-            return (0, -job.path, -math.inf if score is None else -score, job.turn)
+            return (0, -job.path, -math.inf if score is None else -score, job.issued)
         if score is None:
-            return (2, 0.0, -job.path, job.turn)
-        return (1, -score, -job.path, job.turn)
+            return (2, 0.0, -job.path, job.issued)
+        return (1, -score, -job.path, job.issued)
 
     return sorted(candidates, key=key)
 
 
-def worst_share(candidates: Sequence[Candidate], n_workers: int) -> dict[int, float]:
-    """Return the shared score of each bracket's worst ``n_workers`` models."""
+def shared_scores(candidates: Sequence[Candidate], n_workers: int) -> dict[int, float]:
+    """Return the median score of each bracket's worst `n_workers` models, by model."""
     brackets: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
     for job in candidates:
         if job.score is not None and not math.isnan(job.score):

@@ -1,4 +1,4 @@
-"""Replay a recorded search on any number of workers, in no time."""
+"""Simulation of a search: replay a recorded search on any number of workers."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accelerando.search._schedule import Candidate, in_order
+from accelerando._validation import check_choice, check_integer, check_number
+from accelerando.search._schedule import Candidate, prioritize
 
 __all__ = ["Replay", "simulate"]
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A search as it would have run.
+    """A simulated search.
 
     Attributes
     ----------
     seconds : float
-        When the last task ended.
+        Duration of the search.
     work_seconds : float
-        All tasks, one after the other.
+        Sum of the durations of all tasks.
     n_workers : int
+        Number of tasks at a time.
     history : list of dict
-        The recorded rows with simulated ``elapsed_wall_time``, in its order.
+        The recorded rows with simulated ``elapsed_wall_time``, ordered by it.
     """
 
     seconds: float
@@ -35,11 +37,11 @@ class Replay:
 
     @property
     def speedup(self) -> float:
-        """How many times faster than one worker."""
+        """Duration on one worker divided by the duration on `n_workers`."""
         return self.work_seconds / self.seconds
 
     def seconds_to(self, score: float) -> float | None:
-        """Return when a model first reached ``score``, None if none did."""
+        """Return the time at which a model first reached `score`; None if none did."""
         reached = (row["elapsed_wall_time"] for row in self.history if row["score"] >= score)
         return next(reached, None)
 
@@ -51,27 +53,28 @@ def simulate(
     score_seconds: float | None = 1.5,
     priority: str = "score",
 ) -> Replay:
-    """Replay a search: same models, same scores, other workers and other times.
+    """Replay a search with the same models and scores, but other workers and durations.
 
-    Each row of the history is a task: the calls since the model's row before, and one score. A rung
-    begins when the one before has ended, as in the recorded search; in a recorded ASHA, which has
-    no such rule, a model goes on as soon as it can. The order of tasks is decided by the very
-    function that the search uses.
+    Each row of the history is a task: the calls since the previous row of the model, and one score.
+    A rung begins when the previous rung has ended, as in the recorded search. In a recorded ASHA,
+    which has no such rule, a model continues as soon as possible. The function that orders tasks
+    is the one that the search uses.
 
     Parameters
     ----------
     history : list of dict, data frame, or fitted search
         ``history_`` of a search.
     n_workers : int
-        How many tasks run at a time.
+        Number of tasks that run at a time.
     fit_seconds, score_seconds : float or None
-        What a call and a score take; None takes the recorded times.
+        Durations of a call and of a score. None uses the recorded durations.
     priority : {"score", "fifo"}
         As for the search.
 
-    Returns
+    Reissued
     -------
     Replay
+        Has ``seconds``, ``work_seconds``, ``speedup``, ``history``, and ``seconds_to(score)``.
 
     Examples
     --------
@@ -85,10 +88,11 @@ def simulate(
     >>> simulate(rows, n_workers=3, fit_seconds=1, score_seconds=0).seconds
     3.0
     """
-    if n_workers < 1:
-        raise ValueError(f"n_workers must be at least 1, got {n_workers!r}.")
-    if priority not in ("score", "fifo"):
-        raise ValueError(f"priority must be 'score' or 'fifo', got {priority!r}.")
+    check_integer("simulate", "n_workers", n_workers)
+    check_choice("simulate", "priority", priority, ("score", "fifo"))
+    recorded = {None: "None (the recorded durations)"}
+    check_number("simulate", "fit_seconds", fit_seconds, minimum=0, also=recorded)
+    check_number("simulate", "score_seconds", score_seconds, minimum=0, also=recorded)
     rows = sorted(_rows(history), key=lambda row: float(row["elapsed_wall_time"]))
     return _Simulation(rows, n_workers, fit_seconds, score_seconds).run(priority)
 
@@ -108,7 +112,7 @@ class _Simulation:
         number = {name: i for i, name in enumerate(self.names)}
         self.left: list[deque[Mapping[str, Any]]] = [deque() for _ in self.names]
         self.bracket = [0] * len(self.names)
-        # rows that must be over before a rung may begin: (bracket, job_calls) -> how many are not
+        # (bracket, job_calls) -> number of rows that must end before the next rung begins
         self.unfinished: defaultdict[tuple[int, int], int] = defaultdict(int)
         self.longest: defaultdict[int, int] = defaultdict(int)
         for row in rows:
@@ -125,13 +129,15 @@ class _Simulation:
     def run(self, priority: str) -> Replay:
         running: list[tuple[float, int]] = []  # (end, model): a heap
         idle = set(range(len(self.names)))
-        turns = {model: model for model in idle}
-        now, work, turn = 0.0, 0.0, len(turns)
+        issued = {model: model for model in idle}
+        now, work, n_issued = 0.0, 0.0, len(issued)
         history = []
         while running or any(self.left[model] for model in idle):
-            ready = [self._candidate(model, turns[model]) for model in idle if self._may_go(model)]
+            ready = [
+                self._candidate(model, issued[model]) for model in idle if self._is_ready(model)
+            ]
             places = self.n_workers - len(running)
-            order = in_order(ready, self.n_workers, priority, self.calls_left)
+            order = prioritize(ready, self.n_workers, priority, self.calls_left)
             for job in order[:places]:
                 seconds = self._seconds(self.left[job.model][0], self.calls[job.model])
                 work += seconds
@@ -145,11 +151,11 @@ class _Simulation:
             self.score[model] = float(row["score"])
             history.append({**row, "elapsed_wall_time": now})
             idle.add(model)
-            turns[model] = turn
-            turn += 1
+            issued[model] = n_issued
+            n_issued += 1
         return Replay(now, work, self.n_workers, history)
 
-    def _may_go(self, model: int) -> bool:
+    def _is_ready(self, model: int) -> bool:
         if not self.left[model]:
             return False
         if not self.barriers:
@@ -160,10 +166,10 @@ class _Simulation:
             for (other, calls), count in self.unfinished.items()
         )
 
-    def _candidate(self, model: int, turn: int) -> Candidate:
+    def _candidate(self, model: int, issued: int) -> Candidate:
         bracket = self.bracket[model]
         path = self.longest[bracket] - self.calls[model]
-        return Candidate(model, bracket, self.score[model], path, turn)
+        return Candidate(model, bracket, self.score[model], path, issued)
 
     def _seconds(self, row: Mapping[str, Any], done: int) -> float:
         fit = row["partial_fit_time"] if self.fit_seconds is None else self.fit_seconds
@@ -172,7 +178,7 @@ class _Simulation:
 
 
 def _has_barriers(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether in each bracket a rung began after the one before had ended."""
+    """Return True if in each bracket every rung began after the previous rung had ended."""
     last: defaultdict[int, int] = defaultdict(int)
     for row in rows:
         bracket, rung = int(row.get("bracket", 0)), int(row["job_calls"])
@@ -188,10 +194,12 @@ def _rows(history: Any) -> list[Mapping[str, Any]]:
         history = history.to_dict("records")
     rows = list(history)
     if not rows:
-        raise ValueError("history is empty: pass the history_ of a fitted search.")
+        raise ValueError("history is empty. Pass the history_ of a fitted search.")
     missing = {"model_id", "partial_fit_calls", "job_calls", "score", "elapsed_wall_time"} - set(
         rows[0]
     )
     if missing:
-        raise ValueError(f"history must be the history_ of a search; it lacks {sorted(missing)}.")
+        raise ValueError(
+            f"history must be the history_ of a search, but it lacks {sorted(missing)}."
+        )
     return rows

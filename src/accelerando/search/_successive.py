@@ -2,102 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from accelerando.search._base import BaseSearchCV
+from accelerando.search._bracket_run import BracketRun
 from accelerando.search._halving import successive_halving
+from accelerando.search._parameters import search_class
 from accelerando.search._plan import Bracket, halving_bracket
-from accelerando.search._sample import Sampler
-from accelerando.search._track import Track, track
 
 __all__ = ["SuccessiveHalvingSearchCV"]
 
 
+@search_class
 class SuccessiveHalvingSearchCV(BaseSearchCV):
-    """Successive halving: one bracket, from many short trained models to few long trained ones.
+    """Successive halving: one bracket, from many models to few, with ever more calls per model.
 
     Parameters
     ----------
-    estimator : estimator
-        Anything with ``partial_fit``, ``get_params`` and ``set_params``. One that holds a Dask
-        client in a parameter trains on the cluster itself: its calls are made in this process.
-    parameters : dict or list of dicts
-        Lists or distributions (with ``rvs``) by name. A model draws from one of several dicts.
     n_initial_parameters : int, default=10
-        How many models start.
+        Number of models at the start.
     n_initial_iter : int, optional
-        Calls of the first rung. Default: as many as let the last survivor reach ``max_iter``, or 1
-        if that is open too.
+        Calls of the first rung. By default the last survivor reaches ``max_iter``; without
+        ``max_iter`` it is 1.
     max_iter : int, optional
-        The most calls of a model.
+        Upper bound for the calls of a model.
     aggressiveness : int, default=3
-        One in ``aggressiveness`` models survives a rung, for as many times the calls.
-    test_size : float or int, optional
-        Rows held out for validation, once for all models. Default: a fifth, or one block of a Dask
-        array with more than five.
-    patience : bool or int, default=False
-        Stop a model whose score has not risen by ``tol`` in so many calls. True is a third of the
-        calls of the longest trained models.
-    tol : float, default=0.001
-        The rise that patience asks for.
-    random_state : int, RandomState or None
-        An int makes the search repeatable, on any number of workers. It also seeds every
-        ``random_state`` of the models that is None.
-    scoring : str, callable, list or dict, optional
-        As in scikit-learn; default is the estimator's ``score``.
-    verbose : bool, default=False
-        Show a progress table.
-    prefix : str
-        The name of the search in that table.
-    predict_meta, predict_proba_meta, transform_meta : array, optional
-        An empty array like the result, for Dask arrays; found with one row of zeros by default.
-    refit : str or True
-        Which of several metrics decides.
-    client : "default", None or dask.distributed.Client
-        "default": the current client, or this process if there is none. None: this process.
-    priority : {"score", "fifo"}
-        Train high scorers first, or in the order of the plan. The result is the same, but with
-        "score" good models come sooner.
-    slice_seconds : float, default=1.5
-        Work is cut into pieces of about this length, scored after each, so that a better model does
-        not wait for a long rung.
-    chunk_size : int, optional
-        Rows of a call when the data is in memory; default all. A Dask array has its own blocks.
-    sampler : {"random"}
-        How parameters are drawn. "tpe" is refused: it learns from brackets that are over, and here
-        there is only one; :class:`HyperbandSearchCV` has several.
-    error_score : float or "raise", default=nan
-        The score of a model that raises. NaN never wins.
-    max_seconds, max_calls : optional
-        End with the best so far.
-    checkpoint : path, optional
-        A directory for history and model states; a search that is started again with it goes on
-        where it was. The files are pickles: use directories that you trust.
-
-    Attributes
-    ----------
-    best_estimator_, best_params_, best_score_, best_index_
-        The winner; the index is into ``cv_results_``.
-    cv_results_ : dict of arrays
-        One entry per model.
-    history_ : list of dict
-        One entry per score, in the order of time; ``model_history_`` has them by model.
-    metadata, metadata_ : dict
-        The plan, and what was done; equal unless the search ended early.
-    best_so_far_ : dict or None
-        The best at this moment; ask from another thread while ``fit`` runs.
-    stop_reason_ : str
-        "finished", "stopped" (by :meth:`stop` or Ctrl-C), "interrupted" (by a second Ctrl-C in the
-        middle of a call), "max_seconds" or "max_calls".
-    n_iter_ : int
-        Calls of the winner.
-    n_live_models_ : int
-        The largest number of models that were kept at a time. A model lives from its first call
-        until its bracket drops it, so this is at most ``metadata["n_models"]``; besides, the best
-        of the dropped ones is kept.
-    scorer_, n_splits_, multimetric_
-        As in scikit-learn.
+        One in ``aggressiveness`` models survives a rung and gets ``aggressiveness`` times as many
+        calls.
 
     References
     ----------
@@ -112,62 +43,20 @@ class SuccessiveHalvingSearchCV(BaseSearchCV):
     [3, 9, 27]
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        parameters: Any,
-        n_initial_parameters: int = 10,
-        n_initial_iter: int | None = None,
-        max_iter: int | None = None,
-        aggressiveness: int = 3,
-        test_size: float | int | None = None,
-        patience: bool | int = False,
-        tol: float = 1e-3,
-        random_state: Any = None,
-        scoring: Any = None,
-        verbose: bool | float = False,
-        prefix: str = "",
-        predict_meta: Any = None,
-        predict_proba_meta: Any = None,
-        transform_meta: Any = None,
-        *,
-        refit: str | bool = True,
-        client: Any = "default",
-        priority: str = "score",
-        slice_seconds: float = 1.5,
-        chunk_size: int | None = None,
-        sampler: str = "random",
-        error_score: float | str = math.nan,
-        max_seconds: float | None = None,
-        max_calls: int | None = None,
-        checkpoint: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.parameters = parameters
-        self.n_initial_parameters = n_initial_parameters
-        self.n_initial_iter = n_initial_iter
-        self.max_iter = max_iter
-        self.aggressiveness = aggressiveness
-        self.test_size = test_size
-        self.patience = patience
-        self.tol = tol
-        self.random_state = random_state
-        self.scoring = scoring
-        self.verbose = verbose
-        self.prefix = prefix
-        self.predict_meta = predict_meta
-        self.predict_proba_meta = predict_proba_meta
-        self.transform_meta = transform_meta
-        self.refit = refit
-        self.client = client
-        self.priority = priority
-        self.slice_seconds = slice_seconds
-        self.chunk_size = chunk_size
-        self.sampler = sampler
-        self.error_score = error_score
-        self.max_seconds = max_seconds
-        self.max_calls = max_calls
-        self.checkpoint = checkpoint
+    n_initial_parameters: int = 10
+    n_initial_iter: int | None = None
+    max_iter: int | None = None
+    aggressiveness: int = 3
+    test_size: float | int | None = None
+    patience: bool | int = False
+    tol: float = 1e-3
+    random_state: Any = None
+    scoring: Any = None
+    verbose: bool | float = False
+    prefix: str = ""
+    predict_meta: Any = None
+    predict_proba_meta: Any = None
+    transform_meta: Any = None
 
     def _brackets(self) -> tuple[Bracket, ...]:
         return (
@@ -176,6 +65,6 @@ class SuccessiveHalvingSearchCV(BaseSearchCV):
             ),
         )
 
-    def _tracks(self, sampler: Sampler) -> list[Track]:
+    def _bracket_runs(self) -> list[BracketRun]:
         (bracket,) = self._brackets()
-        return [track(bracket, successive_halving(bracket))]
+        return [BracketRun(bracket, successive_halving(bracket))]

@@ -1,4 +1,4 @@
-"""What a Dask worker runs: the tasks of a search, and what they take and give."""
+"""Tasks of a search on Dask workers: the functions that workers run, their inputs and results."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 import cloudpickle
 from distributed import Worker, get_worker
 
-from accelerando.search._data import Chunk, Source
-from accelerando.search._train import Recipe, Report, Slice, State, train_slice
+from accelerando.search._data import Chunk, ChunkGroup
+from accelerando.search._train import Report, Slice, State, TrainingSpec, train_slice
 
 __all__ = [
-    "Held",
-    "Kit",
-    "Whole",
-    "heed_interrupts",
+    "BoxedChunk",
+    "TaskContext",
+    "TaskResult",
+    "extract_model",
     "ignore_interrupts",
-    "only",
     "pickle_of",
     "reports_of",
+    "restore_interrupts",
     "run_task",
     "state_of",
 ]
 
 
-class Held:
-    """The result of a task: the states of its models, and its reports once more."""
+class TaskResult:
+    """The states of the models that a task trained, and a second copy of its reports."""
 
     def __init__(self, states: dict[int, State], reports: list[Report]) -> None:
         self.states = states
@@ -42,98 +42,109 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Kit:
-    """What every task needs; placed once."""
+class TaskContext:
+    """The inputs that all tasks share. Each worker receives them once."""
 
-    recipe: Recipe
-    where: list[tuple[int, int]]
+    spec: TrainingSpec
+    locations: list[tuple[int, int]]  # chunk -> (group, position in the group)
     topic: str
 
 
-class Whole:
-    """Keeps ``scatter`` from taking a chunk, which is a tuple, apart."""
+class BoxedChunk:
+    """A chunk in a box: ``scatter`` would split the chunk itself, because it is a tuple."""
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk = chunk
 
     def __sizeof__(self) -> int:
-        return Source([self.chunk]).__sizeof__()
+        return ChunkGroup([self.chunk]).__sizeof__()
 
 
 def run_task(
-    kit: Kit,
+    context: TaskContext,
     number: int,
     slices: list[Slice],
-    parents: list[Held],
-    sources: dict[int, Source],
-    validation: Whole | Chunk,
-) -> Held:
-    """Train some models on a worker, tell the driver, keep the states."""
+    parents: list[TaskResult],
+    groups: dict[int, ChunkGroup],
+    validation: BoxedChunk | Chunk,
+) -> TaskResult:
+    """Train some models on a worker, send the reports to the driver, and return the states.
+
+    A task never changes its inputs: it trains copies, so that Dask may run it twice.
+    """
     before = {model: state for parent in parents for model, state in parent.states.items()}
-    rows = validation.chunk if isinstance(validation, Whole) else validation
+    rows = validation.chunk if isinstance(validation, BoxedChunk) else validation
     states: dict[int, State] = {}
     reports: list[Report] = []
 
     def chunk(i: int) -> Chunk:
-        source, position = kit.where[i]
-        return sources[source].chunks[position]
+        group, position = context.locations[i]
+        return groups[group].chunks[position]
 
     worker = get_worker()
-    alone = worker.state.nthreads == 1 and len(Worker._instances) == 1
-    for piece in slices:
-        state = copy.deepcopy(before.get(piece.model))
+    single_thread = worker.state.nthreads == 1 and len(Worker._instances) == 1
+    for part in slices:
         state, report = train_slice(
-            kit.recipe, state, piece, chunk=chunk, validation=rows, alone=alone
+            context.spec,
+            copy.deepcopy(before.get(part.model)),
+            part,
+            chunk=chunk,
+            validation=rows,
+            single_thread=single_thread,
         )
-        report.nbytes = state.__sizeof__() if state is not None else 0
         if state is not None:
-            states[piece.model] = state
+            report.nbytes = state.__sizeof__()
+            states[part.model] = state
         reports.append(report)
-    message = {"task": number, "worker": worker.address, "reports": _dump(reports)}
-    worker.log_event(kit.topic, message)
-    return Held(states, reports)
+    message = {"task": number, "worker": worker.address, "reports": dump_reports(reports)}
+    worker.log_event(context.topic, message)
+    return TaskResult(states, reports)
 
 
 def ignore_interrupts(group: int, host: str, dask_worker: Any) -> None:
-    """Let a worker that gets the driver's Ctrl-C live on: it has the best model so far.
+    """Make a worker ignore the driver's Ctrl-C, because it holds the best model so far.
 
-    A terminal sends SIGINT to all processes of its group, so also to the workers of a local
-    cluster. Workers elsewhere, and workers that are threads of the driver, are left alone.
+    A terminal sends SIGINT to all processes of its process group, and so to the workers of a local
+    cluster. Workers on other hosts and workers that are threads of the driver are not changed.
     """
     same_group = os.getpgid(0) == group and socket.gethostname() == host
     if same_group and threading.current_thread() is threading.main_thread():
         dask_worker.accelerando_sigint = signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def heed_interrupts(dask_worker: Any) -> None:
+def restore_interrupts(dask_worker: Any) -> None:
     """Undo :func:`ignore_interrupts`."""
     before = dask_worker.__dict__.pop("accelerando_sigint", None)
     if before is not None:
         signal.signal(signal.SIGINT, before)
 
 
-def only(held: Held, model: int) -> Held:
-    """Keep one model of a task, on the worker where this runs."""
-    return Held({model: held.states[model]}, [])
-
-
-def _dump(reports: list[Report]) -> bytes:
+def dump_reports(reports: list[Report]) -> bytes:
+    """Pickle reports. An exception that cannot be pickled is replaced by its text."""
     try:
         return bytes(cloudpickle.dumps(reports))
-    except Exception:  # only a user's exception can be that odd; its words survive
+    except Exception:  # a user's exception may raise anything when it is pickled
         for report in reports:
             if report.error is not None:
                 report.error = RuntimeError(f"{type(report.error).__name__}: {report.error}")
         return bytes(cloudpickle.dumps(reports))
 
 
-def reports_of(held: Held) -> list[Report]:
-    return held.reports
+def extract_model(result: TaskResult, model: int) -> TaskResult:
+    """Return a result that contains one model, on the worker where this function runs."""
+    return TaskResult({model: result.states[model]}, [])
 
 
-def state_of(held: Held, model: int) -> State:
-    return held.states[model]
+def reports_of(result: TaskResult) -> list[Report]:
+    """Return the reports of a task."""
+    return result.reports
 
 
-def pickle_of(held: Held, model: int) -> bytes:
-    return bytes(cloudpickle.dumps(held.states[model]))
+def state_of(result: TaskResult, model: int) -> State:
+    """Return the state of a model."""
+    return result.states[model]
+
+
+def pickle_of(result: TaskResult, model: int) -> bytes:
+    """Return the pickled state of a model."""
+    return bytes(cloudpickle.dumps(result.states[model]))

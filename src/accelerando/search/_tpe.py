@@ -1,4 +1,4 @@
-"""Draws from a density of what earlier brackets showed (BOHB's idea, Optuna's sampler)."""
+"""TPE sampler: draw from a density estimated from earlier brackets (BOHB, with Optuna)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from accelerando.search._sample import RandomSampler, Seen, Space
+from accelerando.search._sample import Observation, RandomSampler, Space
 
 __all__ = ["TPESampler", "comparable"]
 
-RANDOM_SHARE = 1 / 3  # as in BOHB: keeps Hyperband's guarantee whatever the model believes
-EDGE = 1e-9
+RANDOM_SHARE = 1 / 3  # as in BOHB: random draws preserve Hyperband's guarantee
+EDGE = 1e-9  # values at the quantiles 0 and 1 may be infinite
 
 
 class TPESampler:
-    """Tree-structured Parzen estimator over the scores of the brackets that are over.
+    """Tree-structured Parzen estimator over the scores of the brackets that have ended.
 
-    Every distribution is seen through its quantiles, in which it is uniform, so any distribution
-    with ``ppf`` and ``cdf`` works; lists are categories. Two rules keep it honest. Only scores
-    after the same number of calls are compared, the most calls for which there are enough scores:
-    a model that was trained longer is better for that reason already. And a third of the draws are
-    random.
+    Distributions are transformed to their quantiles, in which they are uniform, so any
+    distribution with ``ppf`` and ``cdf`` works. Lists are categories. Only scores after the same
+    number of calls are compared, because a longer-trained model has a better score for that reason
+    alone: the sampler uses the largest number of calls with enough scores. A third of the draws
+    are random.
+
+    Parameters
+    ----------
+    spaces : sequence of mappings
+        Lists and distributions by parameter name.
+    seed : int
+        Makes the draws repeatable.
 
     References
     ----------
@@ -32,7 +39,7 @@ class TPESampler:
     scale. ICML 2018.
     """
 
-    waits = True
+    learns = True
 
     def __init__(self, spaces: Sequence[Space], seed: int) -> None:
         try:
@@ -57,14 +64,14 @@ class TPESampler:
                         f"[{name!r}] is {values!r}. Use a scipy distribution or a list."
                     )
 
-    def draw(self, model: int, seen: Sequence[Seen]) -> dict[str, Any]:
-        """Return parameters for ``model``."""
-        alike = comparable(seen, enough=2 + max(len(space) for space in self.spaces))
+    def draw(self, model: int, observed: Sequence[Observation]) -> dict[str, Any]:
+        """Return parameters for `model`, given the scores of the brackets that have ended."""
+        alike = comparable(observed, enough=2 + max(len(space) for space in self.spaces))
         coin = np.random.default_rng([self.seed, model, 1]).random()
         if not alike or coin < RANDOM_SHARE:
             return self.random.draw(model)
-        if self._built != len(seen):  # a bracket is drawn at once, from what was seen before it
-            self._study, self._built = self._build(alike), len(seen)
+        if self._built != len(observed):  # once per bracket
+            self._study, self._built = self._build(alike), len(observed)
         seed = hash((self.seed, model)) % 2**31
         self._study.sampler = self.optuna.samplers.TPESampler(seed=seed, n_startup_trials=1)
         trial = self._study.ask()
@@ -73,11 +80,11 @@ class TPESampler:
         drawn = {
             name: self._suggest(trial, f"{chosen}:{name}", space[name]) for name in sorted(space)
         }
-        # A trial that stays open would be taken into account by the next draw.
+        # An open trial would influence the next draw.
         self._study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
         return drawn
 
-    def _build(self, alike: Sequence[Seen]) -> Any:
+    def _build(self, alike: Sequence[Observation]) -> Any:
         optuna = self.optuna
         level = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -119,17 +126,17 @@ class TPESampler:
         return choices[trial.suggest_categorical(key, list(range(len(choices))))]
 
 
-def comparable(seen: Sequence[Seen], enough: int) -> list[Seen]:
-    """Return the scores after the most calls for which there are ``enough`` of them.
+def comparable(observed: Sequence[Observation], enough: int) -> list[Observation]:
+    """Return the scores after the largest number of calls for which there are `enough` of them.
 
     Examples
     --------
-    >>> seen = [Seen({}, 1, 0.1), Seen({}, 1, 0.2), Seen({}, 3, 0.9)]
-    >>> [one.score for one in comparable(seen, enough=2)]
+    >>> observed = [Observation({}, 1, 0.1), Observation({}, 1, 0.2), Observation({}, 3, 0.9)]
+    >>> [one.score for one in comparable(observed, enough=2)]
     [0.1, 0.2]
     """
-    by_calls: defaultdict[int, list[Seen]] = defaultdict(list)
-    for one in seen:
+    by_calls: defaultdict[int, list[Observation]] = defaultdict(list)
+    for one in observed:
         if not math.isnan(one.score):
             by_calls[one.calls].append(one)
     enough_calls = [calls for calls, scores in by_calls.items() if len(scores) >= enough]

@@ -1,8 +1,8 @@
-"""What happens to a model on a worker: some calls of ``partial_fit``, then a score.
+"""Training of one model: some calls of ``partial_fit``, then a score.
 
-Nothing here knows where it runs. A slice is cut by the clock so that priorities can bite, but the
-chunk and the random numbers of a call and the scores that decide depend on its number only, so
-how a model was cut changes nothing about it.
+The module does not know where it runs. The clock decides how long a slice is, so that priorities
+take effect soon. The chunk and the random numbers of a call depend on the number of the call only,
+and so do the scores that decide. Therefore the length of the slices does not change the result.
 """
 
 from __future__ import annotations
@@ -22,9 +22,18 @@ from sklearn.base import BaseEstimator, clone
 from accelerando.search._data import Chunk, chunk_of_call, nbytes
 from accelerando.search._halving import plateaued
 
-__all__ = ["MAIN", "Recipe", "Report", "Row", "Slice", "State", "copy_estimator", "train_slice"]
+__all__ = [
+    "MAIN_METRIC",
+    "Report",
+    "Row",
+    "Slice",
+    "State",
+    "TrainingSpec",
+    "copy_estimator",
+    "train_slice",
+]
 
-MAIN = "score"  # the name of the deciding metric when there is only one
+MAIN_METRIC = "score"  # name of the deciding metric if there is only one
 
 
 class Row(NamedTuple):
@@ -32,14 +41,14 @@ class Row(NamedTuple):
 
     calls: int
     scores: dict[str, float]
-    fit_seconds: float  # mean over the calls since the row before
+    fit_seconds: float  # mean over the calls since the previous row
     score_seconds: float
     before_end: float  # seconds from this row to the end of the slice
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """All that the models of a search share; placed on every worker once."""
+class TrainingSpec:
+    """The settings that all models of a search share. Each worker receives them once."""
 
     estimator: Any
     scorer: Callable[..., Any]
@@ -49,10 +58,10 @@ class Recipe:
     fit_params: dict[str, Any] = field(default_factory=dict)
     patience: int | None = None
     tol: float = 0.0
-    score_every: int | None = None  # calls between the scores that patience looks at
+    score_every: int | None = None  # calls between the scores that patience uses
 
     def start(self, model: int, params: Mapping[str, Any]) -> State:
-        """Make a model that has not been trained."""
+        """Return the state of a model before its first call."""
         estimator = copy_estimator(self.estimator)
         estimator.set_params(**{name: clone(value, safe=False) for name, value in params.items()})
         _set_random_states(estimator, [self.seed, model])
@@ -61,7 +70,10 @@ class Recipe:
 
 @dataclass
 class State:
-    """A model in training. It travels as one piece."""
+    """A model in training: the unit that moves between workers.
+
+    Checkpoints hold pickles of this class, so its name, module and attributes must not change.
+    """
 
     estimator: Any
     calls: int = 0
@@ -72,23 +84,23 @@ class State:
 
 
 class Slice(NamedTuple):
-    """A piece of a job: train ``model`` towards ``stop`` calls, about ``seconds`` long.
+    """A part of a job: train ``model`` toward ``stop`` calls for about ``seconds`` seconds.
 
-    A model whose state was lost is first trained again up to ``start``, with the same chunks and
-    random numbers and therefore to the same state.
+    A model whose state was lost is first trained again up to ``start``. It sees the same chunks
+    and random numbers, so it reaches the same state.
     """
 
     model: int
     params: Mapping[str, Any]
     start: int
     stop: int
-    limit: int  # not further than this, even if there is time
+    limit: int  # upper bound for the calls, even if there is time left
     seconds: float
 
 
 @dataclass
 class Report:
-    """What a slice did."""
+    """Result of a slice."""
 
     model: int
     calls: int
@@ -96,110 +108,145 @@ class Report:
     stopped: bool = False  # on a plateau, or failed
     error: BaseException | None = None
     seconds: float = 0.0
-    nbytes: int = 0  # about the size of the model, where that matters
+    nbytes: int = 0  # size of the model, on a cluster
 
 
 def train_slice(
-    recipe: Recipe,
+    spec: TrainingSpec,
     state: State | None,
-    piece: Slice,
+    part: Slice,
     *,
     chunk: Callable[[int], Chunk],
     validation: Chunk,
-    halt: Callable[[], bool] = lambda: False,
-    alone: bool = True,
+    stop_requested: Callable[[], bool] = lambda: False,
+    single_thread: bool = True,
 ) -> tuple[State | None, Report]:
-    """Train and score one model; the state that is passed in is changed.
+    """Train and score one model.
 
-    A ``partial_fit`` or score that raises ends the model: the error is in the report. ``alone``
-    says that no other thread of this process trains: then the global random generators are ours
-    for the time, and are seeded for every call.
+    Parameters
+    ----------
+    spec : TrainingSpec
+        Settings of the search.
+    state : State or None
+        State of the model, which is changed. None starts the model.
+    part : Slice
+        The work to do.
+    chunk : callable
+        Returns a chunk of training rows by its index.
+    validation : Chunk
+        Rows for the score.
+    stop_requested : callable
+        Returns True if the slice should end after the current call.
+    single_thread : bool
+        Whether no other thread of this process trains. If so, the global random generators are
+        seeded before every call, and restored at the end.
+
+    Returns
+    -------
+    state : State or None
+        None if ``partial_fit`` or the score raised an exception.
+    report : Report
+        It contains the exception, if there was one.
     """
-    if not alone:
-        return _train(recipe, state, piece, chunk=chunk, validation=validation, halt=halt)
+    training = _SliceTraining(spec, state, part, chunk, validation, stop_requested)
+    if not single_thread:
+        return training.run()
+    training.seed = _seed_global_generators
     with _global_generators_restored():
-        return _train(
-            recipe,
-            state,
-            piece,
-            chunk=chunk,
-            validation=validation,
-            halt=halt,
-            seed=_seed_global_generators,
+        return training.run()
+
+
+class _SliceTraining:
+    """The variables of one slice while it is trained."""
+
+    def __init__(
+        self,
+        spec: TrainingSpec,
+        state: State | None,
+        part: Slice,
+        chunk: Callable[[int], Chunk],
+        validation: Chunk,
+        stop_requested: Callable[[], bool],
+    ) -> None:
+        self.spec = spec
+        self.state = state
+        self.part = part
+        self.chunk = chunk
+        self.validation = validation
+        self.stop_requested = stop_requested
+        self.seed: Callable[..., None] = lambda *numbers: None
+        self.report = Report(part.model, part.start)
+        self.begin = time.perf_counter()
+        self.fit_seconds, self.fits = 0.0, 0  # since the previous row
+        self.row_times: list[float] = []
+
+    def run(self) -> tuple[State | None, Report]:
+        try:
+            if self.state is None:
+                self.state = self.spec.start(self.part.model, self.part.params)
+            while self.state.calls < self.part.stop and not self._step(self.state):
+                pass
+        except Exception as error:  # an exception of a user's estimator must not end the search
+            self.report.error = error
+            self.report.stopped = True
+            self.state = None
+        end = time.perf_counter()
+        self.report.seconds = end - self.begin
+        self.report.rows = [
+            row._replace(before_end=end - at)
+            for row, at in zip(self.report.rows, self.row_times, strict=True)
+        ]
+        return self.state, self.report
+
+    def _step(self, state: State) -> bool:
+        """Make one call, and score the model if a score is due. Return True at the end."""
+        spec, part = self.spec, self.part
+        rows = self.chunk(chunk_of_call(state.calls, spec.n_chunks, spec.seed))
+        self.seed(spec.seed, part.model, state.calls)
+        before = time.perf_counter()
+        _call(state.estimator, rows, spec.fit_params)
+        after = time.perf_counter()
+        state.calls += 1
+        repeated = state.calls <= part.start  # the model's state had been lost
+        if not repeated:
+            self.report.calls = state.calls
+            self.fit_seconds += after - before
+            self.fits += 1
+        late = after - self.begin >= part.seconds or self.stop_requested()
+        over = not repeated and (state.calls >= min(part.limit, part.stop) or late)
+        due = spec.score_every is not None and state.calls % spec.score_every == 0
+        if due or over:
+            self._score(state, due, None if repeated else after)
+        return over or self.report.stopped
+
+    def _score(self, state: State, due: bool, fitted_at: float | None) -> None:
+        """Score the model, and add a row unless the calls are repeated (`fitted_at` is None)."""
+        spec = self.spec
+        self.seed(spec.seed, self.part.model, -state.calls)
+        scores = _score(spec, state.estimator, self.validation)
+        if due:
+            state.scores.append((state.calls, scores[spec.metric]))
+        if fitted_at is None:
+            return
+        now = time.perf_counter()
+        self.row_times.append(now)
+        seconds = self.fit_seconds / self.fits
+        self.report.rows.append(Row(state.calls, scores, seconds, now - fitted_at, 0.0))
+        self.fit_seconds, self.fits = 0.0, 0
+        self.report.stopped = (
+            due and spec.patience is not None and plateaued(state.scores, spec.patience, spec.tol)
         )
 
 
-def _train(
-    recipe: Recipe,
-    state: State | None,
-    piece: Slice,
-    *,
-    chunk: Callable[[int], Chunk],
-    validation: Chunk,
-    halt: Callable[[], bool],
-    seed: Callable[..., None] = lambda *numbers: None,
-) -> tuple[State | None, Report]:
-    report = Report(piece.model, piece.start)
-    begin = time.perf_counter()
-    fit_seconds, fits = 0.0, 0
-    ends: list[float] = []
-    try:
-        if state is None:
-            state = recipe.start(piece.model, piece.params)
-        while state.calls < piece.stop:
-            rows = chunk(chunk_of_call(state.calls, recipe.n_chunks, recipe.seed))
-            seed(recipe.seed, piece.model, state.calls)
-            before = time.perf_counter()
-            _call(state.estimator, rows, recipe.fit_params)
-            after = time.perf_counter()
-            state.calls += 1
-            again = state.calls <= piece.start
-            if not again:
-                report.calls = state.calls
-                fit_seconds += after - before
-                fits += 1
-            late = after - begin >= piece.seconds or halt()
-            over = state.calls >= min(piece.limit, piece.stop) or late
-            due = recipe.score_every is not None and state.calls % recipe.score_every == 0
-            if not due and (again or not over):
-                continue
-            seed(recipe.seed, piece.model, -state.calls)
-            scores = _score(recipe, state.estimator, validation)
-            if due:
-                state.scores.append((state.calls, scores[recipe.metric]))
-            if again:
-                continue
-            ends.append(time.perf_counter())
-            report.rows.append(Row(state.calls, scores, fit_seconds / fits, ends[-1] - after, 0.0))
-            fit_seconds, fits = 0.0, 0
-            report.stopped = (
-                due
-                and recipe.patience is not None
-                and plateaued(state.scores, recipe.patience, recipe.tol)
-            )
-            if over or report.stopped:
-                break
-    except Exception as error:  # whatever a user's estimator raises must not end the search
-        report.error = error
-        report.stopped = True
-        state = None
-    finish = time.perf_counter()
-    report.seconds = finish - begin
-    report.rows = [
-        row._replace(before_end=finish - end) for row, end in zip(report.rows, ends, strict=True)
-    ]
-    return state, report
-
-
 def copy_estimator(estimator: Any) -> Any:
-    """Clone an estimator, sharing a Dask client that it holds.
+    """Clone an estimator; the clone shares the Dask clients in its parameters.
 
-    A client is a connection: it cannot be copied, and a copy would not be wanted.
+    A client is a connection and cannot be copied.
     """
     params = estimator.get_params(deep=False)
     clients = {name: value for name, value in params.items() if isinstance(value, Client)}
-    own_clone = getattr(type(estimator), "__sklearn_clone__", None)
-    if not clients or own_clone not in (None, BaseEstimator.__sklearn_clone__):
+    custom_clone = getattr(type(estimator), "__sklearn_clone__", None)
+    if not clients or custom_clone not in (None, BaseEstimator.__sklearn_clone__):
         return clone(estimator)
     return type(estimator)(
         **{
@@ -216,13 +263,13 @@ def _call(estimator: Any, rows: Chunk, fit_params: Mapping[str, Any]) -> None:
         estimator.partial_fit(rows.X, rows.y, **fit_params, **rows.params)
 
 
-def _score(recipe: Recipe, estimator: Any, validation: Chunk) -> dict[str, float]:
+def _score(spec: TrainingSpec, estimator: Any, validation: Chunk) -> dict[str, float]:
     if validation.y is None:
-        scores = recipe.scorer(estimator, validation.X)
+        scores = spec.scorer(estimator, validation.X)
     else:
-        scores = recipe.scorer(estimator, validation.X, validation.y)
+        scores = spec.scorer(estimator, validation.X, validation.y)
     if not isinstance(scores, dict):
-        scores = {MAIN: scores}
+        scores = {MAIN_METRIC: scores}
     return {name: _number(name, value) for name, value in scores.items()}
 
 
@@ -231,12 +278,13 @@ def _number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(
-            f"scoring must return a number, got {value!r} of type {type(value)} for {name!r}."
+            f"scoring must return a number for {name!r}. Got {value!r} of type "
+            f"{type(value).__name__} instead."
         ) from None
 
 
 def _set_random_states(estimator: Any, seed: list[int]) -> None:
-    """Give a seed to every ``random_state`` that is still None, nested ones too."""
+    """Set every ``random_state`` that is None, nested ones included, from `seed`."""
     seeds = np.random.SeedSequence(seed)
     missing = {
         name: int(seeds.spawn(1)[0].generate_state(1)[0] >> 1)
@@ -249,7 +297,7 @@ def _set_random_states(estimator: Any, seed: list[int]) -> None:
 
 @contextlib.contextmanager
 def _global_generators_restored() -> Iterator[None]:
-    """Leave NumPy's, Python's and PyTorch's global generators as they were found."""
+    """Restore the global generators of NumPy, Python and PyTorch when the block ends."""
     numpy_state = np.random.get_state()
     python_state = random.getstate()
     torch = sys.modules.get("torch")
@@ -264,10 +312,11 @@ def _global_generators_restored() -> Iterator[None]:
 
 
 def _seed_global_generators(*numbers: int) -> None:
-    """Make a call's draws from global generators depend on its number only.
+    """Seed the global generators from the numbers that identify a call.
 
-    Estimators without ``random_state`` (skorch's nets) draw from the global generators. Threads of
-    one process share these, so such estimators repeat exactly on workers with one thread only.
+    Estimators without ``random_state``, such as skorch's nets, draw from the global generators.
+    The threads of a process share them, so these estimators are repeatable only on workers with
+    one thread.
     """
     seed = hash(numbers) % (2**32 - 1)
     np.random.seed(seed)

@@ -1,4 +1,8 @@
-"""Pictures of a search. Offered to users as ``accelerando.plot.search``."""
+"""Figure of a hyperparameter search: scores, the best score so far, and the parameters.
+
+The figure reads public attributes of a fitted search only: ``cv_results_``, ``history_`` and
+``model_history_``.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from accelerando.plot._training import _figure_class
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,32 +23,42 @@ __all__ = ["search"]
 def search(search: Any, *, max_models: int = 200, log_scale: bool = True) -> Figure:
     """Draw a fitted search in four panels.
 
-    Score against calls and against seconds with a line per model, the best score so far, and the
-    parameters of all models as parallel coordinates. Good models are dark.
+    The panels show the score of each model against calls and against seconds, the best score so
+    far, and the parameters of all models as parallel coordinates. Good models are dark.
 
     Parameters
     ----------
     search : fitted search
         Any search of :mod:`accelerando.search`.
     max_models : int, default=200
-        Draw no more lines than this, the best ones.
+        Draw at most this many models: those with the best scores.
     log_scale : bool, default=True
-        Parameters that span more than two decades are drawn on a logarithmic axis.
+        Draw parameters that span more than two decades on a logarithmic axis.
 
     Returns
     -------
     matplotlib.figure.Figure
+        Save it with ``figure.savefig("search.png")``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> from accelerando import plot
+    >>> from accelerando.search import RandomIncrementalSearchCV
+    >>> fitted = RandomIncrementalSearchCV(
+    ...     SGDClassifier(), {"alpha": [1e-4, 1e-2]}, "grid", max_iter=2, client=None
+    ... ).fit(*make_classification(random_state=0))
+    >>> [axes.get_title() for axes in plot.search(fitted).axes]
+    ['models, by calls', 'models, by seconds', 'best so far', 'parameters']
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError("plots need matplotlib: pip install 'accelerando[plot]'.") from None
+    figure_class = _figure_class()
     if not hasattr(search, "history_"):
         raise ValueError("search must be fitted: call search.fit(X, y) first.")
     order = np.argsort(search.cv_results_["rank_test_score"], kind="stable")[:max_models]
     ids = search.cv_results_["model_id"]
     chosen = [(ids[i], _shade(place, len(order))) for place, i in enumerate(order)]
-    figure = Figure(figsize=(11, 8), layout="constrained")
+    figure = figure_class(figsize=(11, 8), layout="constrained")
     axes = figure.subplots(2, 2)
     _lines(axes[0, 0], search.model_history_, chosen, "partial_fit_calls", "calls")
     _lines(axes[0, 1], search.model_history_, chosen, "elapsed_wall_time", "seconds")
@@ -52,7 +68,7 @@ def search(search: Any, *, max_models: int = 200, log_scale: bool = True) -> Fig
 
 
 def _shade(place: int, n: int) -> tuple[float, float, float, float]:
-    """Best first: from opaque blue to faint grey."""
+    """Return the color of a model: the best is opaque blue, the worst faint gray."""
     share = place / max(1, n - 1)
     return (0.1 + 0.5 * share, 0.3 + 0.3 * share, 0.7 - 0.1 * share, 1.0 - 0.8 * share)
 
@@ -96,7 +112,7 @@ def _parallel(axes: Any, results: Mapping[str, Any], order: Any, log_scale: bool
 
 
 def _heights(column: Any, log_scale: bool) -> np.ndarray[Any, Any]:
-    """Map the values of one parameter to [0, 1]; a value that a model does not have is NaN."""
+    """Map the values of one parameter to [0, 1]; the value is NaN where a model lacks it."""
     mask = np.ma.getmaskarray(column)
     values = [None if missing else value for value, missing in zip(column.data, mask, strict=True)]
     present = [value for value in values if value is not None]

@@ -1,0 +1,299 @@
+"""Driver of a search: one loop that runs all brackets at once on any kind of workers.
+
+The driver asks the brackets for jobs, submits tasks to the workers, and sends the scores to the
+brackets. ``_halving`` decides which models continue, ``_schedule`` in which order, ``_jobs`` how
+long a task is, ``_train`` what a call does, and the workers where it runs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sklearn.exceptions import FitFailedWarning
+
+from accelerando.search._bracket_run import BracketRun, Model, Settings
+from accelerando.search._checkpoint import Checkpoint
+from accelerando.search._halving import Job, Outcome, Step
+from accelerando.search._jobs import JobQueue
+from accelerando.search._sample import Observation, Sampler
+from accelerando.search._train import Report, Row, Slice, State
+from accelerando.search._workers import Workers
+
+__all__ = ["Driver"]
+
+
+class Driver:
+    """The state of one search, and its loop.
+
+    Parameters
+    ----------
+    brackets : sequence of BracketRun
+        The brackets in the order in which they start.
+    sampler : Sampler
+        Draws the parameters of the models.
+    settings : Settings
+        Limits and priorities.
+    checkpoint : Checkpoint, optional
+        Where finished jobs are saved, and from which the search continues.
+    stop_requested : callable
+        Returns True if the search should end.
+    on_progress : callable
+        Called with the driver after each round of the loop.
+    """
+
+    def __init__(
+        self,
+        brackets: Sequence[BracketRun],
+        sampler: Sampler,
+        settings: Settings,
+        *,
+        checkpoint: Checkpoint | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
+        on_progress: Callable[[Driver], None] = lambda driver: None,
+    ) -> None:
+        self.brackets = brackets
+        self.sampler = sampler
+        self.settings = settings
+        self.checkpoint = checkpoint
+        self.stop_requested = stop_requested
+        self.on_progress = on_progress
+        self.models: dict[int, Model] = {}
+        self.history: list[dict[str, Any]] = []
+        self.planned_calls = sum(bracket.plan.partial_fit_calls for bracket in brackets)
+        self.calls = 0
+        self.n_live = 0
+        self.reason = "finished"
+        self.last_error: BaseException | None = None
+        self.began = time.perf_counter()
+        self.live: set[int] = set()  # models that have started and are not dropped
+        self.jobs = JobQueue(settings, self.models)
+        self._best_dropped: int | None = None  # may still be the best model of the search
+        first = 0
+        for bracket in brackets:
+            bracket.first = first
+            first += bracket.plan.n_models
+
+    # ---- what can be read at any time --------------------------------------------------------
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the search began."""
+        return time.perf_counter() - self.began
+
+    @property
+    def best(self) -> Model | None:
+        """The model with the highest latest score; on a tie the one that was drawn first."""
+        scored = [model for model in list(self.models.values()) if model.score is not None]
+        return min(scored, key=lambda model: model.rank, default=None)
+
+    # ---- the loop ----------------------------------------------------------------------------
+
+    def run(self, workers: Workers) -> None:
+        """Run until all brackets end, a limit is reached, or a stop is requested."""
+        self.workers = workers
+        waiting = deque(self.brackets)
+        while True:
+            if not self.jobs.ready and not self.jobs.running:
+                if not waiting:
+                    return
+                self._start(waiting)
+                continue
+            reason = self._stop_reason()
+            if reason is not None:
+                self.reason = reason
+                return
+            self._dispatch()
+            for report in workers.wait(timeout=0.1):
+                self._record(report)
+            self.on_progress(self)
+
+    def state_of(self, model: Model) -> State | None:
+        """Return the state of a model: from its worker, from the checkpoint, or trained again.
+
+        After an interrupt a lost model is not trained again, and the result is None.
+        """
+        saved = self.checkpoint.state(model.number) if self.checkpoint is not None else None
+        for state in (self.workers.get(model.number), saved):
+            if state is not None and state.calls == model.calls:
+                return state
+        if self.reason == "interrupted":
+            return None
+        calls = model.calls
+        self.workers.drop([model.number])
+        self.workers.submit(
+            [Slice(model.number, model.params, calls, calls, calls, math.inf)], math.inf
+        )
+        while self.workers.busy:
+            self.workers.wait(timeout=0.1)
+        return self.workers.get(model.number)
+
+    def _start(self, waiting: deque[BracketRun]) -> None:
+        """Start the next bracket, or all of them if the sampler does not learn."""
+        for _ in range(1 if self.sampler.learns else len(waiting)):
+            bracket = waiting.popleft()
+            observed = self._observations() if self.sampler.learns else []
+            saved = self.checkpoint.params if self.checkpoint else {}
+            drawn = {
+                number: self.sampler.draw(number, observed)
+                for number in bracket.models
+                if number not in saved
+            }
+            if self.checkpoint is not None:
+                self.checkpoint.save_params(drawn)
+            for number in bracket.models:
+                params = drawn[number] if number in drawn else saved[number]
+                self.models[number] = Model(number, bracket, params)
+            self._advance(bracket, next(bracket.steps))
+
+    def _stop_reason(self) -> str | None:
+        limit = self.settings.max_seconds
+        if self.history and self.stop_requested():  # the best model so far needs a score
+            return "stopped"
+        if self.history and limit is not None and self.elapsed >= limit:
+            return "max_seconds"
+        if self.jobs.calls_left(self.calls) <= 0 and not self.jobs.running:
+            return "max_calls"
+        return None
+
+    # ---- from jobs to tasks ------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Fill the free slots of the workers."""
+        if not self.jobs.ready or not self.workers.free_slots:
+            return
+        limit = self.settings.max_seconds
+        seconds_left = math.inf if limit is None else max(0.0, limit - self.elapsed)
+        planned = self.planned_calls - self.calls
+        for slices, seconds in self.jobs.tasks(self.workers, self.calls, planned, seconds_left):
+            self.live.update(part.model for part in slices)
+            self.n_live = max(self.n_live, len(self.live))
+            self.workers.submit(slices, seconds)
+
+    # ---- from reports to decisions -----------------------------------------------------------
+
+    def _record(self, report: Report) -> None:
+        """Record the result of a slice; end its job, or make it ready for the next slice."""
+        job = self.jobs.pop(report.model)
+        model = self.models[report.model]
+        self.calls += report.calls - model.calls
+        now = self.elapsed
+        self.jobs.measure(model, report.rows)
+        for row in report.rows:
+            self._append(model, job, row, now - row.before_end)
+        if report.error is not None:
+            self._record_failure(model, job, report, report.error)
+        model.calls = report.calls
+        if report.stopped or report.calls >= job.calls:
+            if self.checkpoint is not None:
+                self.checkpoint.save_end(
+                    report.model, job.calls, report.stopped, model.rows, self.workers
+                )
+            self._end_job(model, report.stopped)
+        else:
+            self.jobs.issue(job)
+
+    def _append(self, model: Model, job: Job, row: Row, seconds: float) -> None:
+        """Add a score to the history."""
+        bracket = model.bracket
+        model.score = row.scores[self.settings.metric]
+        record = {
+            "model_id": self.settings.model_id(bracket.index, model.number - bracket.first),
+            "bracket": bracket.index,
+            "params": model.params,
+            "partial_fit_calls": row.calls,
+            "partial_fit_time": row.fit_seconds,
+            "score_time": row.score_seconds,
+            "score": model.score,
+            "elapsed_wall_time": seconds,
+            "job_calls": job.calls,
+        }
+        if set(row.scores) != {self.settings.metric}:
+            record.update({f"score_{name}": value for name, value in row.scores.items()})
+        model.rows.append(record)
+        self.history.append(record)
+
+    def _record_failure(self, model: Model, job: Job, report: Report, error: BaseException) -> None:
+        """Score a model that raised an exception with ``error_score``."""
+        self.last_error = error
+        if self.settings.error_score == "raise":
+            error.add_note(f"The model had the parameters {model.params}.")
+            raise error
+        score = float(self.settings.error_score)
+        warnings.warn(
+            f"A model failed at call {report.calls + 1} and is scored error_score={score}: "
+            f"{type(error).__name__}: {error}. Its parameters: {model.params}.",
+            FitFailedWarning,
+            stacklevel=2,
+        )
+        row = Row(report.calls, {self.settings.metric: score}, math.nan, math.nan, 0.0)
+        self._append(model, job, row, self.elapsed)
+
+    def _end_job(self, model: Model, stopped: bool) -> None:
+        """Send the score of a finished job to the bracket of its model."""
+        bracket = model.bracket
+        assert model.score is not None
+        try:
+            step = bracket.steps.send(Outcome(model.number - bracket.first, model.score, stopped))
+        except StopIteration:
+            bracket.ended = True
+            self._drop([number for number in bracket.models if number in self.live])
+        else:
+            self._advance(bracket, step)
+
+    def _advance(self, bracket: BracketRun, step: Step) -> None:
+        """Carry out a decision of a bracket. Jobs that the checkpoint contains end at once."""
+        self._drop([bracket.first + model for model in step.dropped])
+        ends = []
+        for local in step.jobs:
+            job = Job(bracket.first + local.model, local.calls)
+            end = None if self.checkpoint is None else self.checkpoint.end_of(job.model, job.calls)
+            if end is None:
+                self._restore(job)
+                self.jobs.issue(job)
+            else:
+                ends.append((job, *end))
+        for job, rows, stopped in ends:
+            model = self.models[job.model]
+            model.rows += rows
+            self.history += rows
+            self.calls += rows[-1]["partial_fit_calls"] - model.calls
+            model.calls, model.score = rows[-1]["partial_fit_calls"], rows[-1]["score"]
+            self.live.add(job.model)
+            self._end_job(model, stopped)
+
+    def _restore(self, job: Job) -> None:
+        """Give the workers the state of a model that an earlier, killed search saved."""
+        if self.checkpoint is None or self.models[job.model].calls == 0:
+            return
+        if self.workers.location(job.model) is None:
+            state = self.checkpoint.state(job.model)
+            if state is not None and state.calls == self.models[job.model].calls:
+                self.workers.put(job.model, state)
+
+    def _drop(self, numbers: Sequence[int]) -> None:
+        """Release models, except the best of all that were dropped."""
+        for number in numbers:
+            self.live.discard(number)
+            best = self._best_dropped
+            released: int | None = number
+            if best is None or self.models[number].rank < self.models[best].rank:
+                released, self._best_dropped = best, number
+            if released is not None:
+                self.workers.drop([released])
+                if self.checkpoint is not None:
+                    self.checkpoint.drop(released)
+
+    def _observations(self) -> list[Observation]:
+        """Return the scores at the end of each rung of the brackets that have ended."""
+        return [
+            Observation(model.params, row["partial_fit_calls"], row["score"])
+            for model in self.models.values()
+            if model.bracket.ended
+            for row in model.rows
+            if row["partial_fit_calls"] == row["job_calls"]
+        ]
