@@ -31,7 +31,7 @@ from accelerando.crowd import (
     information_gain,
     search,
 )
-from accelerando.crowd.search import _kernel
+from accelerando.crowd._search import _kernel
 
 
 def next_way(queries, belief, tau):

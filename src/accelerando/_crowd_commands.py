@@ -184,7 +184,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     with _extra():
-        from accelerando.crowd.demo import run_demo
+        from accelerando.crowd._demo import run_demo
 
     return run_demo(options)
 
@@ -204,12 +204,12 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _embed(options: argparse.Namespace) -> int:
-    from accelerando.crowd.cli import run_embed
+    from accelerando.crowd._cli import run_embed
 
     return run_embed(options)
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from accelerando.crowd.cli import run_plan
+    from accelerando.crowd._cli import run_plan
 
     return run_plan(options)

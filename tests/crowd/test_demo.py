@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from accelerando.cli import main
-from accelerando.crowd.demo_colours import colour_disc
-from accelerando.crowd.demo_people import habit
+from accelerando.crowd._demo_colors import colour_disc
+from accelerando.crowd._demo_participants import habit
 
 
 def test_the_colours_are_a_disc_of_different_colours():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from accelerando.crowd.progress import Point, answers_to_go
+from accelerando.crowd._forecast import Point, answers_to_go
 
 
 def curve(level, loss, counts, tested):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelerando.crowd import read_answers
-from accelerando.crowd.read import from_arrays, read_csv
+from accelerando.crowd._read import from_arrays, read_csv
 
 SALMON = """head,left,right,winner,sampler,score,puid,response_time,loser,head_filename,winner_html
 3,1,2,2,random,-9999,anna,1.2,1,i3.png,<b>two</b>

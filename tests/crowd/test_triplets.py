@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from accelerando.crowd.triplets import as_triplets, as_weights
+from accelerando.crowd._triplets import as_triplets, as_weights
 
 queries = arrays(np.int64, st.tuples(st.integers(0, 20), st.just(3)), elements=st.integers(-2, 9))
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from accelerando.crowd import ARR, AlienEggs, FromEmbedding, OrdinalEmbedding, simulate
-from accelerando.crowd.trust import Claims
+from accelerando.crowd._calibration import Claims
 
 
 def made(claimed, came_true, n_answers=1_000):

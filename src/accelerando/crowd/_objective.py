@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accelerando.crowd.noise import NoiseModel
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._noise import NoiseModel
+from accelerando.crowd._triplets import Triplets
 
 Array = NDArray[np.float64]
 

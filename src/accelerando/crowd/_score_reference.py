@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp, log
 
-from accelerando.crowd.belief import Belief
+from accelerando.crowd._posterior import Belief
 
 
 def information_gain(head: int, left: int, right: int, belief: Belief) -> float:
@@ -13,7 +13,7 @@ def information_gain(head: int, left: int, right: int, belief: Belief) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from accelerando.crowd.noise import STE
+    >>> from accelerando.crowd._noise import STE
     >>> positions = np.array([[0.0], [1.0], [2.0]])
     >>> belief = Belief(positions, positions, np.zeros((3, 3)), STE())
     >>> round(information_gain(0, 1, 2, belief), 6)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from accelerando.crowd._noise import NoiseModel
 from accelerando.crowd._objective import Objective
-from accelerando.crowd.noise import NoiseModel
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._triplets import Triplets
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from scipy.linalg import eigh
 from scipy.sparse import coo_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._triplets import Triplets
 
 Array = NDArray[np.float64]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
+from accelerando.crowd._demo_colors import colour_disc, png
 from accelerando.crowd.client import Participant
-from accelerando.crowd.demo_colours import colour_disc, png
 
 NAME, PASSWORD = "experimenter", "correct horse battery"
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from distributed import LocalCluster
 
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.noise import TSTE
-from accelerando.crowd.respond import AlienEggs
+from accelerando.crowd._noise import TSTE
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._respond import AlienEggs
 from accelerando.crowd.serve.cluster import ClusterSearch
-from accelerando.crowd.serve.study import Study
+from accelerando.crowd.serve.learner import Study
 from accelerando.crowd.serve.worker import Worker
 from accelerando.crowd.store import Store, experiments, participants, published, statistics
 from tests.crowd.store.conftest import Lab

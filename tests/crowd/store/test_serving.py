@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import func, select
 
-from accelerando.crowd.sampler import Query
+from accelerando.crowd._sampler import Query
 from accelerando.crowd.store import published, session
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.schema import answer, participant, served
 
 SMALL = "name: eggs\nitems: 8\nparticipants: {answers: 5}\n"

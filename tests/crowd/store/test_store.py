@@ -11,12 +11,12 @@ import pyarrow.parquet
 import pytest
 from sqlalchemy import text
 
-from accelerando.crowd.read import read_answers
+from accelerando.crowd._read import read_answers
 from accelerando.crowd.serve.backup import backup, restore
 from accelerando.crowd.serve.worker import Worker
 from accelerando.crowd.store import Store, archive, experiments, export, people, statistics
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.migrate import migrate
-from accelerando.crowd.store.refused import Refused
 from accelerando.exceptions import StateError
 from tests.crowd.store.conftest import Lab
 

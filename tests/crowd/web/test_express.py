@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelerando.crowd.web.express import Express
+from accelerando.crowd.web.fast_path import Express
 from tests.crowd.web.conftest import API, answer, begin
 
 

@@ -6,7 +6,7 @@ import threading
 from sqlalchemy import text
 
 from accelerando.crowd.store import Store
-from accelerando.crowd.web.writer import Writer
+from accelerando.crowd.web.group_commit import Writer
 
 
 def _note(connection, number):

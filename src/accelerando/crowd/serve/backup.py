@@ -13,7 +13,7 @@ from accelerando.crowd.experiment import Limits
 from accelerando.crowd.serve.commands import database_url
 from accelerando.crowd.store import Store, archive
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 
 __all__ = ["backup", "restore", "run_backup", "run_restore"]
 

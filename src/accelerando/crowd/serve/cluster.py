@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from accelerando._workers import workers_of
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.search import Found, search
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._search import Found, search
 
 __all__ = ["ClusterSearch", "merge"]
 

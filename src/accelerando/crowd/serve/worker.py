@@ -13,14 +13,14 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.sampler import Search
-from accelerando.crowd.search import Found, search
-from accelerando.crowd.serve.study import LOOK_BACK, Study
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._sampler import Search
+from accelerando.crowd._search import Found, search
+from accelerando.crowd.serve.learner import LOOK_BACK, Study
 from accelerando.crowd.store import Store, published
 from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
 
 __all__ = ["Worker"]
 

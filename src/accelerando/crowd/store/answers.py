@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now
 from accelerando.crowd.store.participants import Person
-from accelerando.crowd.store.refused import Refused
 from accelerando.crowd.store.schema import answer, participant, served
 from accelerando.crowd.store.serving import AsRow, ServedRow
 

@@ -20,8 +20,8 @@ from accelerando.crowd.experiment.html import clean_html
 from accelerando.crowd.experiment.items import ItemKind
 from accelerando.crowd.experiment.media import recognise
 from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
 from accelerando.crowd.store.schema import answer, model, participant, served
 
 __all__ = ["FORMAT", "read_archive", "restore", "write_archive"]

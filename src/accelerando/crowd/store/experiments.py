@@ -10,15 +10,15 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, bindparam, delete, func, select, update
 
-from accelerando.crowd.adaptive import ARR, Greedy, Uncertainty
-from accelerando.crowd.desk import Desk
+from accelerando.crowd._adaptive import ARR, Greedy, Uncertainty
+from accelerando.crowd._assignment import Desk
+from accelerando.crowd._attention import Validation
+from accelerando.crowd._passive import Random, RoundRobin
+from accelerando.crowd._sampler import Sampler
 from accelerando.crowd.experiment import Experiment, Item, Media, Settings
 from accelerando.crowd.experiment.settings import SamplerSettings
-from accelerando.crowd.passive import Random, RoundRobin
-from accelerando.crowd.sampler import Sampler
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.schema import answer, audit, experiment, item, media, served
-from accelerando.crowd.validation import Validation
 
 __all__ = ["Frame", "add", "find", "items_of", "make_desk", "media_of", "names", "remove"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
-from accelerando.crowd.desk import Asked, Queue
-from accelerando.crowd.sampler import Query
+from accelerando.crowd._assignment import Asked, Queue
+from accelerando.crowd._sampler import Query
 from accelerando.crowd.store.experiments import Now
 from accelerando.crowd.store.schema import queue, served
 

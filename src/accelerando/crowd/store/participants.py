@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
 
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now, forget
-from accelerando.crowd.store.refused import Refused
 from accelerando.crowd.store.schema import answer, experiment, participant, served
 from accelerando.crowd.store.store import insert_or_ignore
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, select
 
+from accelerando.crowd._attention import repeat_agreement
 from accelerando.crowd.store.experiments import Now
 from accelerando.crowd.store.schema import answer, model, participant, served
-from accelerando.crowd.validation import repeat_agreement
 
 __all__ = ["qualities"]
 

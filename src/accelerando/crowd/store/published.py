@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
 
-from accelerando.crowd.sampler import Query, SamplerState
+from accelerando.crowd._sampler import Query, SamplerState
 from accelerando.crowd.store.experiments import Frame, Now, forget
 from accelerando.crowd.store.schema import (
     answer,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 
-from accelerando.crowd.desk import Desk, DeskState, Served
-from accelerando.crowd.sampler import Query, SamplerState
+from accelerando.crowd._assignment import Desk, DeskState, Served
+from accelerando.crowd._sampler import Query, SamplerState
 from accelerando.crowd.store.experiments import Now, one_sampler_desk
 from accelerando.crowd.store.lookups import Seen, Top
 from accelerando.crowd.store.participants import Person

@@ -10,9 +10,9 @@ from sqlalchemy import Connection
 
 from accelerando.crowd.store import participants, serving
 from accelerando.crowd.store.answers import Taken, take_answer
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now, find
 from accelerando.crowd.store.participants import Person
-from accelerando.crowd.store.refused import Refused
 
 __all__ = ["Standing", "answer", "begin", "consent", "look", "withdraw"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Integer, case, cast, func, select
 
-from accelerando.crowd.metrics import accuracy_band
-from accelerando.crowd.progress import Point, answers_to_go
+from accelerando.crowd._forecast import Point, answers_to_go
+from accelerando.crowd._metrics import accuracy_band
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.experiments import Now
 from accelerando.crowd.store.schema import answer, model, participant, queue, served, worker

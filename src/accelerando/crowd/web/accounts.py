@@ -12,7 +12,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from sqlalchemy import Connection, delete, func, select, update
 
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.schema import experimenter, session, sign_in_failure
 
 __all__ = ["Signed", "check_session", "set_password", "sign_in", "sign_out"]

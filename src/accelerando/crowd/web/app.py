@@ -18,7 +18,7 @@ from starlette.types import Scope
 from accelerando import __version__
 from accelerando.crowd.experiment import Limits, SettingsError
 from accelerando.crowd.store import Store
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.web import (
     download_routes,
     experimenter_api,
@@ -27,11 +27,11 @@ from accelerando.crowd.web import (
     participant_api,
     salmon,
 )
+from accelerando.crowd.web.auth import signed_in
 from accelerando.crowd.web.context import Context
-from accelerando.crowd.web.express import Express
-from accelerando.crowd.web.safety import BodyLimit, SafeHeaders
-from accelerando.crowd.web.signing import signed_in
-from accelerando.crowd.web.writer import Writer, is_away
+from accelerando.crowd.web.fast_path import Express
+from accelerando.crowd.web.group_commit import Writer, is_away
+from accelerando.crowd.web.middleware import BodyLimit, SafeHeaders
 
 __all__ = ["create_app"]
 

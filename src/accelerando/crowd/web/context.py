@@ -15,7 +15,7 @@ from accelerando.crowd.experiment import Item, Limits
 from accelerando.crowd.store import Store
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.web.writer import Writer
+from accelerando.crowd.web.group_commit import Writer
 
 __all__ = ["Context", "Ctx", "context_of"]
 

@@ -14,13 +14,13 @@ from sqlalchemy import Connection
 
 from accelerando.crowd.store import archive, export, people, statistics
 from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.web.auth import Experimenter
 from accelerando.crowd.web.context import Ctx
 from accelerando.crowd.web.experimenter_api import Summary, require_name
 from accelerando.crowd.web.participant_api import Name
-from accelerando.crowd.web.shapes import ErrorOut
-from accelerando.crowd.web.signing import Experimenter
+from accelerando.crowd.web.schemas import ErrorOut
 
 __all__ = ["router"]
 

@@ -16,13 +16,10 @@ from accelerando.crowd.experiment import Experiment, Files, make_experiment, rea
 from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import participants, people, statistics
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
 from accelerando.crowd.web import accounts
-from accelerando.crowd.web.context import Context, Ctx
-from accelerando.crowd.web.participant_api import Name
-from accelerando.crowd.web.shapes import ErrorOut, item_json
-from accelerando.crowd.web.signing import (
+from accelerando.crowd.web.auth import (
     COOKIE,
     Experimenter,
     forget,
@@ -31,6 +28,9 @@ from accelerando.crowd.web.signing import (
     signed_in,
     try_password,
 )
+from accelerando.crowd.web.context import Context, Ctx
+from accelerando.crowd.web.participant_api import Name
+from accelerando.crowd.web.schemas import ErrorOut, item_json
 
 __all__ = ["Summary", "require_name", "router"]
 

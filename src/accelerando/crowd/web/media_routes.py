@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from accelerando.crowd.experiment import Media
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.web.context import Ctx
 from accelerando.crowd.web.participant_api import Name
 

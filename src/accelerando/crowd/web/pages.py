@@ -17,13 +17,10 @@ from accelerando.crowd.experiment.html import clean_html
 from accelerando.crowd.experiment.texts import TEXTS
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import statistics
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
 from accelerando.crowd.web import accounts
-from accelerando.crowd.web.context import Ctx
-from accelerando.crowd.web.participant_api import Name
-from accelerando.crowd.web.safety import page_policy
-from accelerando.crowd.web.signing import (
+from accelerando.crowd.web.auth import (
     COOKIE,
     CSRF_COOKIE,
     check_form_token,
@@ -34,6 +31,9 @@ from accelerando.crowd.web.signing import (
     signed_in,
     try_password,
 )
+from accelerando.crowd.web.context import Ctx
+from accelerando.crowd.web.middleware import page_policy
+from accelerando.crowd.web.participant_api import Name
 
 __all__ = ["STATIC", "error_page", "router"]
 

@@ -14,7 +14,7 @@ from accelerando.crowd.store import session
 from accelerando.crowd.store.experiments import Now
 from accelerando.crowd.store.session import Standing
 from accelerando.crowd.web.context import Context, Ctx
-from accelerando.crowd.web.shapes import (
+from accelerando.crowd.web.schemas import (
     AnswerIn,
     ConsentIn,
     ErrorOut,

@@ -13,13 +13,13 @@ from sqlalchemy import Connection, delete, select, update
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import participants, serving, session
 from accelerando.crowd.store.answers import take_answer
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.store.experiments import Now
 from accelerando.crowd.store.participants import Person
-from accelerando.crowd.store.refused import Refused
 from accelerando.crowd.store.schema import participant, served
 from accelerando.crowd.web.context import Context, Ctx
 from accelerando.crowd.web.participant_api import Name, cookie_name, set_participant
-from accelerando.crowd.web.shapes import ErrorOut, ItemNumber, Seconds
+from accelerando.crowd.web.schemas import ErrorOut, ItemNumber, Seconds
 
 __all__ = ["router"]
 

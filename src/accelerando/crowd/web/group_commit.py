@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from accelerando.crowd.store import Store
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 
 __all__ = ["Writer"]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
-from accelerando.crowd.demo_colours import colour_disc, png
-from accelerando.crowd.demo_people import Crowd
+from accelerando.crowd._demo_colors import colour_disc, png
+from accelerando.crowd._demo_participants import Crowd
+from accelerando.crowd._respond import AlienEggs
 from accelerando.crowd.experiment import load_experiment
-from accelerando.crowd.respond import AlienEggs
 from accelerando.crowd.serve.commands import ACCOUNT, database_url, listen, prepare
 from accelerando.crowd.serve.processes import Serving, supervise
 from accelerando.crowd.store import Store

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accelerando.crowd.noise import NoiseModel, noise_model
-from accelerando.crowd.triplets import Triplets, as_triplets
+from accelerando.crowd._noise import NoiseModel, noise_model
+from accelerando.crowd._triplets import Triplets, as_triplets
 
 __all__ = ["AlienEggs", "FromEmbedding", "Replay", "ResponseModel"]
 

@@ -10,8 +10,8 @@ from http.client import HTTPException
 
 import numpy as np
 
+from accelerando.crowd._respond import ResponseModel
 from accelerando.crowd.client import Participant, ServiceError
-from accelerando.crowd.respond import ResponseModel
 
 __all__ = ["Crowd", "Habit", "person"]
 
@@ -84,7 +84,7 @@ class Crowd:
         Of the server.
     experiment : str
     answer : callable
-        ``(queries, rng) -> answers``; see :mod:`accelerando.crowd.respond`.
+        ``(queries, rng) -> answers``; see :mod:`accelerando.crowd._respond`.
     people : int
         At the same time.
     answers : int

@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.web import participant_api
 from accelerando.crowd.web.context import Context
-from accelerando.crowd.web.shapes import AnswerIn
+from accelerando.crowd.web.schemas import AnswerIn
 
 __all__ = ["Express"]
 

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._triplets import Triplets
 
 __all__ = ["Answers", "Problem", "read_answers"]
 

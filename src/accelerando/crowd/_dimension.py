@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from accelerando.crowd.embedding import OrdinalEmbedding
-from accelerando.crowd.noise import noise_model
-from accelerando.crowd.triplets import as_triplets
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._noise import noise_model
+from accelerando.crowd._triplets import as_triplets
 
 __all__ = ["DimensionChoice", "select_dimension"]
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accelerando.crowd.adaptive import ARR
-from accelerando.crowd.embedding import OrdinalEmbedding
-from accelerando.crowd.metrics import triplet_accuracy
-from accelerando.crowd.passive import Random
-from accelerando.crowd.respond import AlienEggs
-from accelerando.crowd.sampler import Sampler
-from accelerando.crowd.simulate import simulate
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._adaptive import ARR
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._metrics import triplet_accuracy
+from accelerando.crowd._passive import Random
+from accelerando.crowd._respond import AlienEggs
+from accelerando.crowd._sampler import Sampler
+from accelerando.crowd._simulate import simulate
+from accelerando.crowd._triplets import Triplets
 
 __all__ = ["AnswersNeeded", "plan"]
 

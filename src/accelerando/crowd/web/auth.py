@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import Refused
 from accelerando.crowd.web import accounts
 from accelerando.crowd.web.accounts import Signed
 from accelerando.crowd.web.context import Context, context_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accelerando.crowd.triplets import as_triplets, as_weights
+from accelerando.crowd._triplets import as_triplets, as_weights
 
 __all__ = [
     "accuracy_band",

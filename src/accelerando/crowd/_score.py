@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accelerando.crowd._kernel_numpy import binary_entropy
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.triplets import as_queries
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._triplets import as_queries
 
 __all__ = ["head_entropy", "information_gain", "uncertainty"]
 
@@ -48,7 +48,7 @@ def information_gain(queries: ArrayLike, belief: Belief, *, include_head: bool =
 
     Examples
     --------
-    >>> from accelerando.crowd.noise import TSTE
+    >>> from accelerando.crowd._noise import TSTE
     >>> positions = np.array([[0.0], [1.0], [5.0], [6.0]])
     >>> belief = Belief(positions, positions, np.zeros((4, 4)), TSTE())
     >>> near, far = information_gain([[0, 1, 2], [0, 2, 3]], belief)

@@ -10,12 +10,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from accelerando.crowd._metrics import triplet_accuracy
+from accelerando.crowd._noise import NoiseModel, noise_model
 from accelerando.crowd._objective import Objective
 from accelerando.crowd._solve import Solution, minibatch, race
 from accelerando.crowd._start import starting_points
-from accelerando.crowd.metrics import triplet_accuracy
-from accelerando.crowd.noise import NoiseModel, noise_model
-from accelerando.crowd.triplets import Triplets, as_triplets, as_weights
+from accelerando.crowd._triplets import Triplets, as_triplets, as_weights
 
 __all__ = ["OrdinalEmbedding"]
 
@@ -30,7 +30,7 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
     """Positions of items from answers to "is a or b more like h?".
 
     Minimises the mean loss of the answers, ``Σ w ℓ(x_h, x_winner, x_loser) / Σ w``, where the noise
-    model gives ``ℓ`` (:mod:`accelerando.crowd.noise`). Several starts race for a few steps of
+    model gives ``ℓ`` (:mod:`accelerando.crowd._noise`). Several starts race for a few steps of
     L-BFGS: positions read off the answers by one eigen-decomposition, random ones, and the present
     embedding if there is one. The one with the smallest loss goes on until it has converged.
 

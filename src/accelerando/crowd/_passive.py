@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.sampler import Query, Sampler, SamplerState, Search, deal, draw_queries
-from accelerando.crowd.search import search
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._sampler import Query, Sampler, SamplerState, Search, deal, draw_queries
+from accelerando.crowd._search import search
 
 __all__ = ["Random", "RoundRobin"]
 

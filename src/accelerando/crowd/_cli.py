@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from accelerando.crowd.embedding import OrdinalEmbedding
-from accelerando.crowd.metrics import accuracy_band
-from accelerando.crowd.picture import draw_embedding
-from accelerando.crowd.plan import plan
-from accelerando.crowd.read import Answers, read_answers
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._figure import draw_embedding
+from accelerando.crowd._metrics import accuracy_band
+from accelerando.crowd._plan import plan
+from accelerando.crowd._read import Answers, read_answers
 
 Array = NDArray[np.float64]
 

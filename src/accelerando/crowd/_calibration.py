@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from accelerando.crowd.embedding import OrdinalEmbedding
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._triplets import Triplets
 
 __all__ = ["Claims"]
 

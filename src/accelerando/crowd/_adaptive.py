@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.sampler import Query, Sampler, SamplerState, Search, deal, draw_queries
-from accelerando.crowd.search import Score, search
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._sampler import Query, Sampler, SamplerState, Search, deal, draw_queries
+from accelerando.crowd._search import Score, search
 
 __all__ = ["ARR", "Greedy", "Uncertainty"]
 
@@ -93,7 +93,7 @@ class ARR(_Deck):
         per cent of all; the very best of all are often alike, and crowd around the head.
     cautious : bool, default=True
         Ask more at random, up to a share of ``1 − 0.2 (1 − random_share)``, as long as answers to
-        the chosen queries do not bear the embedding out (:mod:`accelerando.crowd.trust`).
+        the chosen queries do not bear the embedding out (:mod:`accelerando.crowd._calibration`).
 
     References
     ----------

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.desk import DeskState
-from accelerando.crowd.embedding import OrdinalEmbedding
-from accelerando.crowd.metrics import triplet_accuracy
-from accelerando.crowd.sampler import Query, SamplerState, Search
-from accelerando.crowd.simulate import Refitter
+from accelerando.crowd._assignment import DeskState
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._metrics import triplet_accuracy
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._sampler import Query, SamplerState, Search
+from accelerando.crowd._simulate import Refitter
 from accelerando.crowd.store import published
 from accelerando.crowd.store.experiments import Frame, Now
 from accelerando.crowd.store.published import Fitted

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.desk import Desk, Served
-from accelerando.crowd.embedding import OrdinalEmbedding
-from accelerando.crowd.respond import ResponseModel
-from accelerando.crowd.sampler import Sampler
-from accelerando.crowd.triplets import Triplets
-from accelerando.crowd.trust import Claims
+from accelerando.crowd._assignment import Desk, Served
+from accelerando.crowd._calibration import Claims
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._respond import ResponseModel
+from accelerando.crowd._sampler import Sampler
+from accelerando.crowd._triplets import Triplets
 
 __all__ = ["Simulation", "simulate"]
 
@@ -157,7 +157,7 @@ def simulate(
         How many items there are.
     sampler : Sampler or mapping of str to Sampler
     response_model : callable
-        ``(queries, rng) -> answers``; see :mod:`accelerando.crowd.respond`.
+        ``(queries, rng) -> answers``; see :mod:`accelerando.crowd._respond`.
     n_answers : int
         When to stop.
     participants : int, default=10

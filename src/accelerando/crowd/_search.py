@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from accelerando.crowd import _kernel_numpy
 from accelerando.crowd._pairs import SMALLEST_BLOCK, Pairs, choose_pairs, shuffled_pairs
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.score import head_entropy
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._score import head_entropy
+from accelerando.crowd._triplets import Triplets
 
 __all__ = ["Found", "search"]
 
@@ -80,7 +80,7 @@ def search(
     items : array of int, optional
         Feet come from these items; all by default.
     score : {"information gain", "uncertainty"}
-        What is best; see :mod:`accelerando.crowd.score`.
+        What is best; see :mod:`accelerando.crowd._score`.
     pairs : "auto", "all" or int
         Which pairs of feet: all of them, or this many drawn at random, the same for all heads.
         "auto" is all for up to 300 items, and a sample of about the same work beyond.

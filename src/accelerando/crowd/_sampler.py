@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.search import Found, search
+from accelerando.crowd._posterior import Belief
+from accelerando.crowd._search import Found, search
 
 __all__ = ["Query", "Sampler", "SamplerState", "Search", "deal", "draw_queries"]
 

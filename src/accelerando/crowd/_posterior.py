@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accelerando.crowd.embedding import OrdinalEmbedding
-from accelerando.crowd.noise import NoiseModel, noise_model
-from accelerando.crowd.triplets import Triplets, as_triplets
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._noise import NoiseModel, noise_model
+from accelerando.crowd._triplets import Triplets, as_triplets
 
 __all__ = ["Belief", "log_posterior"]
 
@@ -43,7 +43,7 @@ class Belief:
     temper : float in (0, 1], default=0.3
         The exponent β.
     trust : float in [0, 1], default=1
-        How far answers so far bear the embedding out; see :mod:`accelerando.crowd.trust`.
+        How far answers so far bear the embedding out; see :mod:`accelerando.crowd._calibration`.
 
     Examples
     --------
