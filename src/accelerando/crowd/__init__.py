@@ -1,20 +1,17 @@
 """Ask a crowd the most informative questions, and turn the answers into an embedding."""
 
+import sys as _sys
+from typing import Any as _Any
+
+from accelerando.crowd import _embedding, _noise
 from accelerando.crowd._adaptive import ARR as ARR
 from accelerando.crowd._adaptive import Greedy as Greedy
 from accelerando.crowd._adaptive import Uncertainty as Uncertainty
-from accelerando.crowd._assignment import Desk as Desk
-from accelerando.crowd._assignment import DeskState as DeskState
-from accelerando.crowd._assignment import Served as Served
 from accelerando.crowd._attention import Validation as Validation
-from accelerando.crowd._attention import repeat_agreement as repeat_agreement
-from accelerando.crowd._calibration import Claims as Claims
-from accelerando.crowd._dimension import DimensionChoice as DimensionChoice
 from accelerando.crowd._dimension import select_dimension as select_dimension
 from accelerando.crowd._embedding import OrdinalEmbedding as OrdinalEmbedding
-from accelerando.crowd._metrics import accuracy_band as accuracy_band
-from accelerando.crowd._metrics import nearest_neighbour_distance as nearest_neighbour_distance
-from accelerando.crowd._metrics import nearest_neighbour_error as nearest_neighbour_error
+from accelerando.crowd._metrics import nearest_neighbor_distance as nearest_neighbor_distance
+from accelerando.crowd._metrics import nearest_neighbor_error as nearest_neighbor_error
 from accelerando.crowd._metrics import procrustes as procrustes
 from accelerando.crowd._metrics import triplet_accuracy as triplet_accuracy
 from accelerando.crowd._noise import CKL as CKL
@@ -24,26 +21,57 @@ from accelerando.crowd._noise import STE as STE
 from accelerando.crowd._noise import TSTE as TSTE
 from accelerando.crowd._noise import Logistic as Logistic
 from accelerando.crowd._noise import NoiseModel as NoiseModel
-from accelerando.crowd._noise import noise_model as noise_model
 from accelerando.crowd._passive import Random as Random
 from accelerando.crowd._passive import RoundRobin as RoundRobin
-from accelerando.crowd._plan import AnswersNeeded as AnswersNeeded
 from accelerando.crowd._plan import plan as plan
-from accelerando.crowd._posterior import Belief as Belief
-from accelerando.crowd._posterior import log_posterior as log_posterior
 from accelerando.crowd._read import Answers as Answers
-from accelerando.crowd._read import Problem as Problem
 from accelerando.crowd._read import read_answers as read_answers
 from accelerando.crowd._respond import AlienEggs as AlienEggs
 from accelerando.crowd._respond import FromEmbedding as FromEmbedding
 from accelerando.crowd._respond import Replay as Replay
-from accelerando.crowd._sampler import Query as Query
-from accelerando.crowd._sampler import Sampler as Sampler
-from accelerando.crowd._sampler import SamplerState as SamplerState
-from accelerando.crowd._score import head_entropy as head_entropy
 from accelerando.crowd._score import information_gain as information_gain
-from accelerando.crowd._score import uncertainty as uncertainty
-from accelerando.crowd._search import Found as Found
 from accelerando.crowd._search import search as search
 from accelerando.crowd._simulate import Simulation as Simulation
 from accelerando.crowd._simulate import simulate as simulate
+
+__all__ = [
+    "ARR",
+    "CKL",
+    "GNMDS",
+    "SOE",
+    "STE",
+    "TSTE",
+    "AlienEggs",
+    "Answers",
+    "FromEmbedding",
+    "Greedy",
+    "Logistic",
+    "NoiseModel",
+    "OrdinalEmbedding",
+    "Random",
+    "Replay",
+    "RoundRobin",
+    "Simulation",
+    "Uncertainty",
+    "Validation",
+    "information_gain",
+    "nearest_neighbor_distance",
+    "nearest_neighbor_error",
+    "plan",
+    "procrustes",
+    "read_answers",
+    "search",
+    "select_dimension",
+    "simulate",
+    "triplet_accuracy",
+]
+
+# Estimators that earlier versions pickled name these modules.
+_sys.modules.setdefault(f"{__name__}.embedding", _embedding)
+_sys.modules.setdefault(f"{__name__}.noise", _noise)
+
+
+def __getattr__(name: str) -> _Any:
+    from accelerando.crowd._deprecated import deprecated_name
+
+    return deprecated_name(name)

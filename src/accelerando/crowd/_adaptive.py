@@ -1,4 +1,4 @@
-"""Samplers that ask what the present embedding knows least: ARR, Greedy, Uncertainty."""
+"""Adaptive samplers: ARR, Greedy and Uncertainty, which choose queries with the embedding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from accelerando.crowd._posterior import Belief
+from accelerando._validation import check_number
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._posterior import Posterior, as_posterior
 from accelerando.crowd._sampler import Query, Sampler, SamplerState, Search, deal, draw_queries
 from accelerando.crowd._search import Score, search
 
@@ -17,15 +19,15 @@ __all__ = ["ARR", "Greedy", "Uncertainty"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Deck(Sampler):
-    """Heads come from a shuffled deck; each gets its best feet. A share of queries is random.
+    """Best feet for each head of a shuffled deck, and a share of random queries.
 
     Parameters
     ----------
     random_share : float in [0, 1]
-        Share of queries drawn at random. They are a fair held-out set at any moment, and keep the
-        embedding right where the noise model is wrong.
+        Share of queries drawn at random. They are a fair held-out set at any time, and they correct
+        the embedding where the noise model is wrong.
     pairs : "auto", "all" or int
-        Pairs of feet to look at; see :func:`accelerando.crowd.search`.
+        Pairs of feet to score; see :func:`accelerando.crowd.search`.
     """
 
     random_share: float = 0.2
@@ -34,24 +36,25 @@ class _Deck(Sampler):
     _score: ClassVar[Score]
 
     def __post_init__(self) -> None:
-        _require_share(self.random_share)
+        check_number(self, "random_share", self.random_share, minimum=0, maximum=1)
 
     def propose(
         self,
         state: SamplerState,
         count: int,
-        belief: Belief | None = None,
+        model: OrdinalEmbedding | Posterior | None = None,
         search: Search = search,
     ) -> tuple[list[Query], SamplerState]:
+        posterior = None if model is None else as_posterior(model)
         rng = np.random.default_rng([state.seed, state.turn])
         items = self._items(state.n_items)
-        at_random = rng.random(count) < (1.0 if belief is None else self._share(belief))
+        at_random = rng.random(count) < (1.0 if posterior is None else self._share(posterior))
         heads, deck = deal(items, state.deck, int((~at_random).sum()), rng)
         queries = draw_queries(items, count, rng)
-        if heads and belief is not None:
+        if heads and posterior is not None:
             repeats = max(heads.count(head) for head in heads)
             found = search(
-                belief,
+                posterior,
                 heads=heads,
                 items=items,
                 score=self._score,
@@ -67,33 +70,35 @@ class _Deck(Sampler):
                     queries[place] = best[head].pop(0)
         return queries, replace(state, turn=state.turn + 1, deck=deck)
 
-    def _share(self, belief: Belief) -> float:
-        del belief
+    def _share(self, posterior: Posterior) -> float:
+        del posterior
         return self.random_share
 
     def put_back(self, state: SamplerState, queries: Sequence[Query]) -> SamplerState:
-        """Heads that were not asked go on top of the deck: no item is passed over."""
+        """Put heads that were not asked back on top of the deck, so that no item is skipped."""
         heads = tuple(query.head for query in queries if query.score is not None)
         return replace(state, deck=heads + state.deck)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ARR(_Deck):
-    """Adaptive round robin: a shuffled deck of heads, the most informative feet for each.
+    """Adaptive round robin: the most informative feet for each head of a shuffled deck.
 
-    The recommended sampler. Going round the heads is what keeps the search from asking again
-    and again about the few items that look most interesting now.
+    The recommended sampler. The round robin over heads prevents repeated queries about the few
+    items with the highest scores.
 
     Parameters
     ----------
     items : sequence of int, optional
+        Ask about these items only; about all items by default.
     random_share : float, default=0.2
+        Share of queries drawn at random.
     pairs : "auto", "all" or int, default=111
-        Pairs of feet to look at. The best of about a hundred random ones is among the best one
-        per cent of all; the very best of all are often alike, and crowd around the head.
+        Pairs of feet to score. The best of about a hundred random pairs is among the best one
+        percent of all; the very best of all pairs are often similar and near the head.
     cautious : bool, default=True
-        Ask more at random, up to a share of ``1 − 0.2 (1 − random_share)``, as long as answers to
-        the chosen queries do not bear the embedding out (:mod:`accelerando.crowd._calibration`).
+        Draw more queries at random, up to a share of ``1 − 0.2 (1 − random_share)``, while the
+        embedding predicts answers to chosen queries less often than it claims.
 
     References
     ----------
@@ -101,11 +106,9 @@ class ARR(_Deck):
 
     Examples
     --------
-    >>> positions = np.random.default_rng(0).normal(size=(8, 2))
-    >>> from accelerando.crowd import TSTE
-    >>> belief = Belief(positions, positions, np.zeros((8, 8)), TSTE())
+    >>> model = OrdinalEmbedding(n_items=8, random_state=0).fit([[0, 1, 7], [4, 3, 0], [6, 5, 2]])
     >>> sampler = ARR(random_share=0.0)
-    >>> queries, state = sampler.propose(sampler.start(n_items=8), 8, belief)
+    >>> queries, state = sampler.propose(sampler.start(n_items=8), 8, model)
     >>> sorted(query.head for query in queries)
     [0, 1, 2, 3, 4, 5, 6, 7]
     """
@@ -114,16 +117,16 @@ class ARR(_Deck):
     cautious: bool = True
     _score: ClassVar[Score] = "information gain"
 
-    def _share(self, belief: Belief) -> float:
-        trust = belief.trust if self.cautious else 1.0
+    def _share(self, posterior: Posterior) -> float:
+        trust = posterior.trust if self.cautious else 1.0
         return 1.0 - (1.0 - self.random_share) * trust
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertainty(_Deck):
-    """A shuffled deck of heads, for each the feet whose answer is hardest to predict.
+    """The feet with the least predictable answer for each head of a shuffled deck.
 
-    For comparison: it likes pairs that are truly equally far, where an answer says little.
+    For comparison: it prefers pairs that are truly equally far, where an answer says little.
     """
 
     random_share: float = 0.0
@@ -132,15 +135,18 @@ class Uncertainty(_Deck):
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy(Sampler):
-    """The most informative queries of all, whatever their heads.
+    """The most informative queries of all, for any head.
 
     Parameters
     ----------
     items : sequence of int, optional
+        Ask about these items only; about all items by default.
     random_share : float, default=0
+        Share of queries drawn at random.
     pairs : "auto", "all" or int, default="auto"
+        Pairs of feet to score; see :func:`accelerando.crowd.search`.
     include_head : bool, default=True
-        False scores as Salmon and NEXT do and asks about one head for ever; for comparison.
+        False uses the score of Salmon and NEXT, which repeats one head; for comparison.
     """
 
     random_share: float = 0.0
@@ -149,23 +155,24 @@ class Greedy(Sampler):
     adaptive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _require_share(self.random_share)
+        check_number(self, "random_share", self.random_share, minimum=0, maximum=1)
 
     def propose(
         self,
         state: SamplerState,
         count: int,
-        belief: Belief | None = None,
+        model: OrdinalEmbedding | Posterior | None = None,
         search: Search = search,
     ) -> tuple[list[Query], SamplerState]:
+        posterior = None if model is None else as_posterior(model)
         rng = np.random.default_rng([state.seed, state.turn])
         items = self._items(state.n_items)
-        at_random = rng.random(count) < (1.0 if belief is None else self.random_share)
+        at_random = rng.random(count) < (1.0 if posterior is None else self.random_share)
         queries = draw_queries(items, count, rng)
         wanted = np.flatnonzero(~at_random).tolist()
-        if wanted and belief is not None:
+        if wanted and posterior is not None:
             found = search(
-                belief,
+                posterior,
                 heads=items,
                 items=items,
                 pairs=self.pairs,
@@ -185,8 +192,3 @@ def _either_side(row: list[int], score: float, rng: np.random.Generator) -> Quer
     return (
         Query(head, right, left, score) if rng.random() < 0.5 else Query(head, left, right, score)
     )
-
-
-def _require_share(share: float) -> None:
-    if not 0.0 <= share <= 1.0:
-        raise ValueError(f"random_share must lie in [0, 1]; got {share!r}.")

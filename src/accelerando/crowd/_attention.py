@@ -1,4 +1,4 @@
-"""Known answers and repeats with sides swapped: is a participant paying attention?"""
+"""Attention checks: queries with known answers, and repeats with swapped sides."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from accelerando.crowd._posterior import Belief
+from accelerando._validation import check
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._posterior import Posterior
 from accelerando.crowd._sampler import Query, Sampler, SamplerState, Search, deal
 from accelerando.crowd._search import search
 
@@ -17,12 +19,12 @@ __all__ = ["Validation", "repeat_agreement"]
 
 @dataclass(frozen=True, kw_only=True)
 class Validation(Sampler):
-    """A fixed list of queries, in a new order each time round, the sides swapped every other time.
+    """A fixed list of queries in a new order each round, with swapped sides in every other round.
 
     Parameters
     ----------
     queries : sequence of (head, left, right)
-        What to ask.
+        The queries.
     winners : sequence of int, optional
         The known answer to each query: its left or its right item.
 
@@ -42,42 +44,38 @@ class Validation(Sampler):
     repeats: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.queries:
-            raise ValueError("queries must hold at least one (head, left, right); got none.")
+        allowed = "a sequence of at least one query (head, left, right)"
+        check(bool(self.queries), self, "queries", allowed, self.queries)
         if self.winners is None:
             return
-        if len(self.winners) != len(self.queries):
-            raise ValueError(
-                f"winners must hold one item per query, {len(self.queries)}; "
-                f"got {len(self.winners)}."
-            )
-        for query, winner in zip(self.queries, self.winners, strict=True):
-            if winner not in query[1:]:
-                raise ValueError(
-                    f"winners must be the left or right item of their query; got {winner} "
-                    f"for query {tuple(query)}."
-                )
+        allowed = "None or the left or right item of each query"
+        check(
+            len(self.winners) == len(self.queries)
+            and all(w in q[1:] for q, w in zip(self.queries, self.winners, strict=True)),
+            self,
+            "winners",
+            f"{allowed}, {[tuple(query) for query in self.queries]}",
+            self.winners,
+        )
 
     def start(self, n_items: int, seed: int = 0) -> SamplerState:
-        """The state to begin with; every item of the queries must exist."""
+        """Return the initial state; raise ValueError if a query names an unknown item."""
         allowed = set(self._items(n_items).tolist())
         for query in self.queries:
-            if len(set(query)) != 3 or not set(query) <= allowed:
-                raise ValueError(
-                    f"queries must name three different items of the allowed ones; got {query}."
-                )
+            what = f"rows of three different items of the {len(allowed)} items to ask about"
+            check(len(set(query)) == 3 and set(query) <= allowed, self, "queries", what, query)
         return SamplerState(n_items, seed)
 
     def propose(
         self,
         state: SamplerState,
         count: int,
-        belief: Belief | None = None,
+        model: OrdinalEmbedding | Posterior | None = None,
         search: Search = search,
     ) -> tuple[list[Query], SamplerState]:
-        del belief, search
+        del model, search
         total = len(self.queries)
-        # Cards are numbers of queries, plus `total` in every other round: those are swapped.
+        # Cards are indices of queries, plus `total` in every other round, where sides are swapped.
         proposed: list[Query] = []
         turn, deck = state.turn, state.deck
         while len(proposed) < count:
@@ -93,7 +91,7 @@ class Validation(Sampler):
         return proposed, replace(state, turn=turn, deck=deck)
 
     def passed(self, query: tuple[int, int, int], winner: int) -> bool | None:
-        """Whether this answer is the known one; None if the query or its answer is not known."""
+        """Return True if the answer is the known one; None if no answer is known."""
         if self.winners is None:
             return None
         asked = Query(*query).key
@@ -106,15 +104,15 @@ class Validation(Sampler):
 def repeat_agreement(
     queries: Sequence[tuple[int, int, int]], winners: Sequence[int]
 ) -> float | None:
-    """Share of queries answered again with the same winner as before; None without repeats.
+    """Return the share of repeated queries with the same winner as before; None without repeats.
 
     Parameters
     ----------
     queries : sequence of (head, left, right)
-        One participant's queries in the order in which they were asked. The same feet in the other
-        order are the same query.
+        One participant's queries in the order in which they were asked. The order of the feet does
+        not matter.
     winners : sequence of int
-        The item that was chosen in each.
+        The chosen item of each query.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What ``accelerando crowd embed`` and ``accelerando crowd plan`` do."""
+"""The commands ``accelerando crowd embed`` and ``accelerando crowd plan``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from accelerando._validation import check_integer, check_number, parameter_error
 from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._figure import draw_embedding
 from accelerando.crowd._metrics import accuracy_band
@@ -23,14 +24,14 @@ _ENOUGH_RANDOM = 50
 
 
 def run_embed(options: argparse.Namespace) -> int:
-    """Read, test on held-out answers, fit to all, write positions and picture."""
+    """Read answers, print the held-out accuracy, fit all answers, write positions and figure."""
     try:
         lapse = _lapse(options.lapse)
         _say(f"reading {options.answers.name}")
         answers = read_answers(options.answers)
         _report(answers)
         if len(answers.triplets) == 0:
-            return _fail("there is no usable answer in the file.")
+            return _fail("The file has no usable answer.")
         settings = {
             "n_components": options.dimensions,
             "noise": options.noise,
@@ -52,12 +53,9 @@ def run_embed(options: argparse.Namespace) -> int:
 
 
 def run_plan(options: argparse.Namespace) -> int:
-    """Print answers needed, with a band, asking at random and asking actively."""
+    """Print the number of answers needed with random and with chosen queries."""
     try:
-        if options.per_participant < 1:
-            raise ValueError(
-                f"--per-participant must be at least 1; got {options.per_participant}."
-            )
+        check_integer("crowd plan", "--per-participant", options.per_participant)
         found = plan(
             options.items,
             options.dimensions,
@@ -81,7 +79,7 @@ def run_plan(options: argparse.Namespace) -> int:
             f"{people:,.0f} participants with {options.per_participant} answers each"
         )
         if need.reached < options.runs:
-            line += f"; {options.runs - need.reached} of {options.runs} runs did not get there"
+            line += f"; {options.runs - need.reached} of {options.runs} runs did not reach the goal"
         print(line)
     return 0
 
@@ -89,18 +87,17 @@ def run_plan(options: argparse.Namespace) -> int:
 def _held_out_accuracy(
     answers: Answers, settings: dict[str, object], share: float, seed: int
 ) -> None:
-    """Print the accuracy on answers that a first fit has not seen, with its band."""
-    if not 0.0 <= share < 1.0:
-        raise ValueError(f"--held-out must lie in [0, 1); got {share}.")
+    """Print the accuracy of a fit on held-out answers, with its confidence interval."""
+    check_number("crowd embed", "--held-out", share, minimum=0, below=1)
     rows = answers.triplets
-    # Actively chosen queries are the hard ones: only random ones measure accuracy fairly.
+    # Chosen queries are the hard ones: only random ones measure accuracy fairly.
     fair = (
         answers.at_random if answers.at_random.sum() >= _ENOUGH_RANDOM else np.ones(len(rows), bool)
     )
     pool = np.flatnonzero(fair)
     n_test = int(share * len(pool))
     if n_test < 1 or n_test >= len(rows):
-        _say("too few answers to hold any out")
+        _say("There are too few answers to hold any out.")
         return
     test = np.zeros(len(rows), dtype=bool)
     test[np.random.default_rng(seed).permutation(pool)[:n_test]] = True
@@ -125,7 +122,7 @@ def _report(answers: Answers) -> None:
         lines = ", ".join(str(problem.line) for problem in answers.problems[_PROBLEMS_SHOWN:])
         print(f"and {more} more, lines {lines}", file=sys.stderr)
     if answers.problems:
-        print(f"{len(answers.problems)} rows were left out (listed above)", file=sys.stderr)
+        print(f"{len(answers.problems)} rows cannot be used (listed above)", file=sys.stderr)
 
 
 def _write_positions(path: Path, answers: Answers, positions: Array) -> None:
@@ -143,7 +140,7 @@ def _picture(path: Path, answers: Answers, model: OrdinalEmbedding) -> None:
     try:
         draw_embedding(model.embedding_, path, labels=answers.items, title=title)
     except ImportError:
-        _say("no picture: pip install 'accelerando[plot]' for it")
+        _say("No figure: matplotlib is missing. Install it with pip install 'accelerando[plot]'.")
         return
     print(f"picture: {path}")
 
@@ -154,13 +151,12 @@ def _lapse(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(
-            f"--lapse must be a number in [0, 0.5) or 'estimate'; got {text!r}."
-        ) from None
+        allowed = "a number of at least 0 and below 0.5 or 'estimate'"
+        raise parameter_error("crowd embed", "--lapse", allowed, text) from None
 
 
 def _rounded(value: float) -> int:
-    """To two digits: a simulation knows no more."""
+    """Round to two digits: a simulation is not more precise."""
     if value <= 0:
         return 0
     unit = 10 ** max(0, int(np.floor(np.log10(value))) - 1)

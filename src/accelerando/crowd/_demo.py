@@ -1,4 +1,4 @@
-"""``accelerando crowd demo``: a ready experiment about colours, with simulated participants."""
+"""``accelerando crowd demo``: an experiment about colors, with simulated participants."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from accelerando.crowd._demo_colors import colour_disc, png
-from accelerando.crowd._demo_participants import Crowd
+from accelerando._validation import check_integer
+from accelerando.crowd._demo_colors import color_disc, png
+from accelerando.crowd._demo_participants import SimulatedParticipants
 from accelerando.crowd._respond import AlienEggs
 from accelerando.crowd.experiment import load_experiment
 from accelerando.crowd.serve.commands import ACCOUNT, database_url, listen, prepare
@@ -22,17 +23,17 @@ from accelerando.crowd.store import Store
 
 __all__ = ["run_demo", "write_demo"]
 
-NAME = "colours"
+NAME = "colors"
 _SETTINGS = {
     "name": NAME,
-    "title": "Which colours look alike?",
+    "title": "Which colors look alike?",
     "items": "images",
-    "instructions": "<p>You will see one colour on top and two below. Choose the one below that is "
+    "instructions": "<p>You will see one color on top and two below. Choose the one below that is "
     "<b>more like</b> the one on top.</p><p>There are no wrong answers: trust your first "
     "impression.</p>",
     "practice": [{"head": 8, "left": 9, "right": 16, "winner": 9}],
     "checks": {
-        # Neighbours on the strong ring against its far side: nobody who looks gets these wrong.
+        # A neighbor on the outer ring against the opposite side: easy for attentive participants.
         "queries": [
             {"head": 8, "left": 9, "right": 16, "winner": 9},
             {"head": 12, "left": 20, "right": 13, "winner": 13},
@@ -42,18 +43,17 @@ _SETTINGS = {
         "repeat_every": 15,
     },
     "participants": {"answers": 40},
-    "breaks": {"every": 20, "text": "<p>Half-way. Look out of the window for a moment.</p>"},
-    "debrief": "<p>You have helped to draw a map of colours. Have a look at the dashboard!</p>",
-    "completion": {"done": {"code": "COLOURS-{participant}"}},
+    "breaks": {"every": 20, "text": "<p>You are halfway. Rest your eyes for a moment.</p>"},
+    "debrief": "<p>You have helped to draw a map of colors. Look at it on the dashboard!</p>",
+    "completion": {"done": {"code": "COLORS-{participant}"}},
     "skip": True,
 }
 
 
 def run_demo(options: argparse.Namespace) -> int:
-    """Serve the experiment until Ctrl-C, with people who are not there."""
-    for name, value in (("--people", options.people), ("--answers", options.answers)):
-        if value < 0:
-            raise ValueError(f"{name} must be at least 0; got {value}.")
+    """Serve the experiment with simulated participants until Ctrl-C."""
+    check_integer("crowd demo", "--people", options.people, minimum=0)
+    check_integer("crowd demo", "--answers", options.answers, minimum=0)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="accelerando-demo-")))
         write_demo(folder)
@@ -66,24 +66,26 @@ def run_demo(options: argparse.Namespace) -> int:
 
         def ready() -> None:
             print(f"dashboard:     {base}/experiments/{NAME}")
-            print(f"sign in as:    {ACCOUNT}  password: {password or 'the one you have chosen'}")
+            print(f"sign in as:    {ACCOUNT}  password: {password or 'ACCELERANDO_PASSWORD'}")
             print(f"take part:     {base}/e/{NAME}/")
-            print(f"{options.people} simulated participants are answering, too.")
+            print(f"{options.people} simulated participants answer, too.")
             print("stop:          Ctrl-C (nothing is kept)", flush=True)
             if options.people:
-                stack.enter_context(crowd(base, options.people, options.answers, options.seed))
+                stack.enter_context(
+                    participants(base, options.people, options.answers, options.seed)
+                )
             if not options.no_browser:
-                # A browser that does not return must not hold up the server.
+                # In a thread, because a browser may block.
                 page = f"{base}/experiments/{NAME}"
                 threading.Thread(target=webbrowser.open, args=(page,), daemon=True).start()
 
         supervise(Serving(database=url), listener, ready)
-    print("stopped; the demo's answers are gone.")
+    print("Stopped. The answers of the demo are deleted.")
     return 0
 
 
 def write_demo(folder: Path) -> Path:
-    """Write the experiment's file and pictures; the file.
+    """Write the experiment's settings and images to a folder; return the settings file.
 
     Examples
     --------
@@ -95,15 +97,15 @@ def write_demo(folder: Path) -> Path:
     """
     images = folder / "images"
     images.mkdir(parents=True)
-    for number, colour in enumerate(colour_disc()):
-        (images / f"{number:02d}-{colour.name}.png").write_bytes(png(colour.rgb))
+    for number, color in enumerate(color_disc()):
+        (images / f"{number:02d}-{color.name}.png").write_bytes(png(color.rgb))
     file = folder / "experiment.yaml"
     file.write_text(json.dumps(_SETTINGS, indent=2), encoding="utf-8")
     return file
 
 
-def crowd(base: str, people: int, answers: int, seed: int) -> Crowd:
-    """People who see colours as CIELAB says, and are surer of them than others of alien eggs."""
-    places = np.array([colour.place for colour in colour_disc()])
-    answer = AlienEggs(places, floor=0.04, rate=30.0)
-    return Crowd(base, NAME, answer, people=people, answers=answers, seed=seed)
+def participants(base: str, people: int, answers: int, seed: int) -> SimulatedParticipants:
+    """Return simulated participants whose perception of the colors follows CIELAB."""
+    positions = np.array([color.position for color in color_disc()])
+    answer = AlienEggs(positions, floor=0.04, rate=30.0)
+    return SimulatedParticipants(base, NAME, answer, people=people, answers=answers, seed=seed)

@@ -1,4 +1,4 @@
-"""The colours of ``accelerando crowd demo``: a disc of equal lightness, and how people see it."""
+"""The colors of ``accelerando crowd demo``: a disc of equal lightness in CIELAB."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-__all__ = ["Colour", "colour_disc", "png"]
+__all__ = ["Color", "color_disc", "png"]
 
 _LIGHTNESS = 68.0
-_RINGS = (("grey", 0.0, 1), ("pale", 17.0, 7), ("strong", 34.0, 16))
+_RINGS = (("gray", 0.0, 1), ("pale", 17.0, 7), ("strong", 34.0, 16))
 _WHITE = (0.9505, 1.0, 1.089)  # D65
 # From XYZ to linear sRGB, IEC 61966-2-1.
 _TO_RGB = (
@@ -21,43 +21,43 @@ _TO_RGB = (
 
 
 @dataclass(frozen=True)
-class Colour:
+class Color:
     """One item of the demo.
 
     Attributes
     ----------
     name : str
-    place : tuple of two floats
-        a* and b* of CIELAB, in which equal distances look equally different.
+    position : tuple of two floats
+        a* and b* of CIELAB, where equal distances are equal differences in perception.
     rgb : tuple of three ints
     """
 
     name: str
-    place: tuple[float, float]
+    position: tuple[float, float]
     rgb: tuple[int, int, int]
 
 
-def colour_disc() -> list[Colour]:
-    """Rings of colours around a grey, all equally light.
+def color_disc() -> list[Color]:
+    """Return rings of colors around gray, all equally light.
 
     Examples
     --------
-    >>> colours = colour_disc()
-    >>> len(colours), colours[0].name, colours[8].name
-    (24, 'grey', 'strong-000')
+    >>> colors = color_disc()
+    >>> len(colors), colors[0].name, colors[8].name
+    (24, 'gray', 'strong-000')
     """
     disc = []
     for ring, chroma, count in _RINGS:
         for k in range(count):
             angle = 2 * math.pi * k / count
-            place = chroma * math.cos(angle), chroma * math.sin(angle)
+            position = chroma * math.cos(angle), chroma * math.sin(angle)
             name = ring if count == 1 else f"{ring}-{round(math.degrees(angle)):03d}"
-            disc.append(Colour(name, place, _rgb(_LIGHTNESS, *place)))
+            disc.append(Color(name, position, _rgb(_LIGHTNESS, *position)))
     return disc
 
 
 def png(rgb: tuple[int, int, int], size: int = 160) -> bytes:
-    r"""A square of one colour as a PNG file.
+    r"""Return a square of one color as a PNG file.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def png(rgb: tuple[int, int, int], size: int = 160) -> bytes:
 
 
 def _rgb(lightness: float, a: float, b: float) -> tuple[int, int, int]:
-    """CIELAB to the screen (CIE 015:2018)."""
+    """Convert CIELAB to sRGB (CIE 015:2018)."""
     y = (lightness + 16) / 116
 
     def back(value: float) -> float:

@@ -1,7 +1,8 @@
-"""Simulated participants for ``accelerando crowd demo``: they answer over HTTP, as browsers do."""
+"""Simulated participants of ``accelerando crowd demo``, which answer over HTTP."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -13,23 +14,23 @@ import numpy as np
 from accelerando.crowd._respond import ResponseModel
 from accelerando.crowd.client import Participant, ServiceError
 
-__all__ = ["Crowd", "Habit", "person"]
+__all__ = ["Habit", "SimulatedParticipants", "participate"]
 
 _CARELESS_SHARE = 0.1
-_PATIENCE = 2.0  # seconds for all to leave
+_EXIT_SECONDS = 2.0
 _DEVICES = ["phone", "computer", "computer", "tablet"]
 
 
 @dataclass(frozen=True)
 class Habit:
-    """How somebody answers.
+    """How a participant answers.
 
     Attributes
     ----------
     seconds : float
-        Median response time that is reported; the demo itself does not wait so long.
+        Median of the reported response time; the demo itself waits less.
     careless : bool
-        Clicks on one side, fast.
+        True if the participant always chooses the left item.
     """
 
     seconds: float
@@ -37,32 +38,32 @@ class Habit:
 
 
 def habit(rng: np.random.Generator) -> Habit:
-    """Most people think for a second or two; one in ten does not look."""
+    """Return a random habit: one participant in ten is careless."""
     if rng.random() < _CARELESS_SHARE:
         return Habit(0.25, careless=True)
     return Habit(float(rng.lognormal(np.log(1.4), 0.3)))
 
 
-def person(
+def participate(
     who: Participant,
     answer: ResponseModel,
     rng: np.random.Generator,
     *,
     think: float,
     pause: Callable[[float], bool],
-    tell: Callable[[], None],
+    answered: Callable[[], None],
 ) -> None:
-    """One participant, from opening the page to its end.
+    """Answer queries from the first to the last of a session.
 
-    ``pause(seconds)`` waits and says whether to go on; ``tell()`` is called after each answer
-    that counts.
+    ``pause(seconds)`` waits and returns True if the participant shall continue. ``answered()`` is
+    called after each answer except practice.
     """
     if who.session["consent_required"]:
         who.consent()
     mine, latency = habit(rng), None
     while pause(float(rng.exponential(think))) and not who.session["finished"]:
         query = who.next()
-        if query is None:  # paused, perhaps
+        if query is None:  # the experiment may be paused
             continue
         row = np.array([[query.head, query.left, query.right]], dtype=np.intp)
         left = mine.careless or int(answer(row, rng)[0]) == 1
@@ -72,23 +73,24 @@ def person(
         who.answer(query, winner, response_time=thought, network_latency=latency)
         latency = round(time.perf_counter() - start, 4)
         if query.details["kind"] != "practice":
-            tell()
+            answered()
 
 
-class Crowd:
-    """People who come, answer, and make room for the next ones, in threads.
+class SimulatedParticipants:
+    """Threads in which one simulated participant after the other answers.
 
     Parameters
     ----------
     url : str
-        Of the server.
+        URL of the server.
     experiment : str
+        Name of the experiment.
     answer : callable
-        ``(queries, rng) -> answers``; see :mod:`accelerando.crowd._respond`.
+        The response model, ``(queries, rng) -> answers``; see :mod:`accelerando.crowd._respond`.
     people : int
-        At the same time.
+        Number of participants at a time.
     answers : int
-        After so many they all leave.
+        Total number of answers after which all stop.
     think : float
         Mean seconds between two answers of one participant.
     seed : int
@@ -109,47 +111,43 @@ class Crowd:
         self.answers, self.think, self.seed = answers, think, seed
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        self._came = 0
+        self._started = 0
         self._given = 0
-        self.trouble: Exception | None = None
-        self._threads = [threading.Thread(target=self._seat, daemon=True) for _ in range(people)]
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(people)]
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> SimulatedParticipants:
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self.wait(_PATIENCE)
+        self.wait(_EXIT_SECONDS)
 
     @property
     def given(self) -> int:
-        """Answers so far."""
+        """Number of answers so far."""
         with self._lock:
             return self._given
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Until all have left, or so long; returns whether all have."""
+        """Wait until all threads have ended, at most `seconds`; return True if they have."""
         end = None if seconds is None else time.monotonic() + seconds
         for thread in self._threads:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _seat(self) -> None:
-        """One chair in the waiting room: somebody sits on it until the study is over."""
-        try:
+    def _run(self) -> None:
+        """Run one participant after the other until there are enough answers."""
+        # An error means that the server has stopped, and with it the demo.
+        with contextlib.suppress(OSError, HTTPException, ServiceError):
             while not self._stop.is_set() and self.given < self.answers:
-                self._sit_down()
-        except (OSError, HTTPException, ServiceError) as error:
-            # The server went away: the demo is over, or the user has stopped it.
-            if not self._stop.is_set():
-                self.trouble = error
+                self._run_participant()
 
-    def _sit_down(self) -> None:
+    def _run_participant(self) -> None:
         with self._lock:
-            self._came += 1
-            number = self._came
+            self._started += 1
+            number = self._started
         rng = np.random.default_rng([self.seed, number])
         who = Participant(
             self.url,
@@ -158,7 +156,9 @@ class Crowd:
             device=str(rng.choice(_DEVICES)),
         )
         try:
-            person(who, self.answer, rng, think=self.think, pause=self._pause, tell=self._count)
+            participate(
+                who, self.answer, rng, think=self.think, pause=self._pause, answered=self._count
+            )
         finally:
             who.close()
 

@@ -1,4 +1,4 @@
-"""How many dimensions? As many as predict answers that the fit has not seen."""
+"""Selection of the number of dimensions by cross-validation."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from accelerando._validation import check, is_integer, parameter_error
 from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._noise import noise_model
 from accelerando.crowd._triplets import as_triplets
 
 __all__ = ["DimensionChoice", "select_dimension"]
 
-# In nats per answer: with nearly noiseless answers even this much is "significant".
+# In nats per answer. With nearly noiseless answers even such a gain is "significant".
 _TOO_SMALL_TO_MATTER = 1e-3
 
 
 @dataclass(frozen=True)
 class DimensionChoice:
-    """What :func:`select_dimension` found.
+    """Result of :func:`select_dimension`.
 
     Attributes
     ----------
     best : int
-        The smallest number of dimensions that is not clearly worse than the best one.
+        The smallest number of dimensions that is not significantly worse than the best one.
     dimensions : tuple of int
+        The numbers of dimensions that were tried.
     log_likelihood, standard_error, accuracy : array of shape (n_dimensions,)
-        Mean over held-out answers, error of that mean, share of them predicted.
+        Mean log-likelihood of held-out answers, standard error of the mean, and share of held-out
+        answers predicted.
     """
 
     best: int
@@ -50,24 +53,30 @@ def select_dimension(
 ) -> DimensionChoice:
     """Choose the number of dimensions by cross-validated likelihood.
 
-    Each answer is predicted by an embedding fitted without it. The mean log-likelihood of these
-    predictions is compared *answer by answer* with that of the best dimension; the smallest
-    dimension that falls behind by less than two standard errors of the difference wins. This is
-    the rule of Breiman et al. (1984) on paired differences, which are far less noisy than the
-    values: an extra dimension has to earn its place. Gains below 0.001 per answer never do.
+    An embedding fitted without an answer predicts it. The log-likelihoods of these predictions are
+    compared *answer by answer* with those of the best dimension. The result is the smallest
+    dimension whose mean is lower by less than two standard errors of the difference. This is the
+    rule of Breiman et al. (1984) on paired differences, which are far less noisy than the values.
+    Gains below 0.001 nats per answer do not count.
 
     Parameters
     ----------
     triplets, answers : array
         As in :meth:`OrdinalEmbedding.fit`.
     dimensions : sequence of int, default=(1, 2, 3, 4, 5)
-        What to try.
+        The numbers of dimensions to try.
     estimator : OrdinalEmbedding, optional
-        Noise model, lapse rate and starts to use.
+        The estimator to fit, with its noise model, lapse rate and starts.
     folds : int, default=5
-        Parts of the cross-validation.
+        Number of folds of the cross-validation.
     random_state : int, optional
         Seed of the split and of the fits.
+
+    Returns
+    -------
+    DimensionChoice
+        With the attributes ``best``, ``dimensions``, and the arrays ``log_likelihood``,
+        ``standard_error`` and ``accuracy`` on held-out answers, one entry per dimension.
 
     Examples
     --------
@@ -81,15 +90,19 @@ def select_dimension(
     """
     rows = as_triplets(triplets, answers)
     tried = tuple(sorted({int(d) for d in dimensions}))
-    if not tried or tried[0] < 1:
-        raise ValueError(f"dimensions must name whole numbers of at least 1; got {dimensions!r}.")
-    if not 2 <= folds <= len(rows):
-        raise ValueError(f"folds must lie between 2 and the {len(rows)} answers; got {folds}.")
+    owner = "select_dimension"
+    check(bool(tried) and tried[0] >= 1, owner, "dimensions", "integers of at least 1", dimensions)
+    check(
+        is_integer(folds, 2) and folds <= len(rows),
+        owner,
+        "folds",
+        f"an integer from 2 to the number of answers, {len(rows)}",
+        folds,
+    )
     base = OrdinalEmbedding() if estimator is None else estimator
     if not noise_model(base.noise).probabilistic:
-        raise ValueError(
-            f"estimator must use a noise model with probabilities; {base.noise!r} has a hinge loss."
-        )
+        allowed = "an estimator whose noise model has probabilities, not a hinge loss"
+        raise parameter_error(owner, "estimator", allowed, base)
     n_items = base.n_items or int(rows.max()) + 1
     fold = np.random.default_rng(random_state).permutation(len(rows)) % folds
     likelihood = np.empty((len(tried), len(rows)))

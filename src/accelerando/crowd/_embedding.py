@@ -1,4 +1,4 @@
-"""From triplet answers to positions: the scikit-learn estimator."""
+"""Ordinal embedding: the scikit-learn estimator of positions from triplet answers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from accelerando._validation import check_choice, check_integer, check_number, parameter_error
 from accelerando.crowd._metrics import triplet_accuracy
 from accelerando.crowd._noise import NoiseModel, noise_model
 from accelerando.crowd._objective import Objective
@@ -29,38 +30,39 @@ _LAPSE_AT_START = 0.05
 class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
     """Positions of items from answers to "is a or b more like h?".
 
-    Minimises the mean loss of the answers, ``Σ w ℓ(x_h, x_winner, x_loser) / Σ w``, where the noise
-    model gives ``ℓ`` (:mod:`accelerando.crowd._noise`). Several starts race for a few steps of
-    L-BFGS: positions read off the answers by one eigen-decomposition, random ones, and the present
-    embedding if there is one. The one with the smallest loss goes on until it has converged.
+    Minimizes the mean loss of the answers, ``Σ w ℓ(x_h, x_winner, x_loser) / Σ w``, where the noise
+    model defines ``ℓ``. Several starts run for a few steps of L-BFGS: spectral positions from one
+    eigendecomposition, random ones, and the present embedding if there is one. The one with the
+    smallest loss continues until it has converged.
 
     Parameters
     ----------
     n_components : int, default=2
         Dimensions of the embedding.
     noise : str or NoiseModel, default="tste"
-        "tste", "ste", "ckl", "logistic", "gnmds", "soe", or a model with its settings such as
+        "tste", "ste", "ckl", "logistic", "gnmds", "soe", or a noise model such as
         ``TSTE(alpha=2)``.
     lapse : float in [0, 0.5) or "estimate", default=0.05
-        Share ε of careless answers, ``p → ε + (1 − 2ε) p``; estimated together with the positions
-        (at most 0.3) on request. The hinge losses of GNMDS and SOE have no probability, so
-        there it only enters :meth:`predict_proba`.
+        Lapse rate ε, the share of careless answers: ``p → ε + (1 − 2ε) p``. "estimate" fits it (at
+        most 0.3) with the positions. The hinge losses of GNMDS and SOE have no probability; there
+        ε only enters :meth:`predict_proba`.
     n_items : int, optional
-        How many items there are; by default the largest item number in the answers plus one.
+        Number of items; by default the largest item number in the answers plus one.
     n_init : int, default=3
         Cold starts of :meth:`fit`: one spectral, the others random.
     max_iter : int, default=200
-        L-BFGS steps; with mini-batches passes over the answers are limited to a tenth of it.
+        Maximum number of L-BFGS steps. With mini-batches a tenth of it is the maximum number of
+        epochs.
     tol : float, default=1e-5
-        L-BFGS stops when a step improves the loss by less than this, or when no slope is larger.
+        L-BFGS stops when a step improves the loss by less, or when all slopes are smaller.
     ridge : float, default=1e-3
-        Adds ``ridge/2 · ‖X‖²`` to the sum of the losses: so little that it only shows where the
-        answers leave the scale open, which would then grow without end.
+        Adds ``ridge/2 · ‖X‖²`` to the sum of the losses. The term is small: it only matters if the
+        answers do not determine the scale, which would then grow without bound.
     solver : {"auto", "lbfgs", "minibatch"}, default="auto"
-        Full batches or growing mini-batches; "auto" takes mini-batches above two million answers.
+        Full batches or growing mini-batches; "auto" uses mini-batches above two million answers.
     warm_start : bool, default=False
         :meth:`fit` also starts from the present embedding. Answers to actively chosen queries
-        need it: cold starts on such data end in bad local minima.
+        need it: cold starts on such data converge to bad local minima.
     random_state : int, RandomState or None, default=None
         Seed of the random starts and the order of mini-batches.
 
@@ -68,8 +70,8 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
     ----------
     embedding_ : array of shape (n_items, n_components)
     loss_ : float
-        What was minimised: mean loss of the answers, the ridge and, with an estimated lapse rate,
-        minus its log prior per answer.
+        The minimum: mean loss of the answers, the ridge and, with an estimated lapse rate, minus
+        its log prior per answer.
     lapse_ : float
         The lapse rate used or estimated.
     n_items_, n_iter_, n_answers_ : int
@@ -120,7 +122,7 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         *,
         init: ArrayLike | None = None,
     ) -> OrdinalEmbedding:
-        """Fit to these answers, forgetting earlier ones.
+        """Fit to these answers; earlier ones are discarded.
 
         Parameters
         ----------
@@ -129,9 +131,9 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         answers : array of shape (n_answers,), optional
             True for left, or the number of the chosen item.
         sample_weight : array of shape (n_answers,), optional
-            How much each answer counts.
+            Weight of each answer.
         init : array of shape (n_items, n_components), optional
-            One more start, in place of the warm one: positions from another fit.
+            Positions from another fit; they replace the warm start.
         """
         rows = as_triplets(triplets, answers, n_items=self.n_items)
         warm = self.embedding_ if self.warm_start and hasattr(self, "embedding_") else None
@@ -145,10 +147,10 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         answers: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> OrdinalEmbedding:
-        """Add these answers to those seen before and go on from the present embedding.
+        """Add these answers to the earlier ones and continue from the present embedding.
 
-        All answers are remembered ("follow the leader"), so many small calls end where one large
-        call would. The first call is a :meth:`fit`.
+        The estimator keeps all answers ("follow the leader"), so many small calls give the result
+        of one large call. The first call is a :meth:`fit`.
         """
         if not hasattr(self, "embedding_"):
             return self.fit(triplets, answers, sample_weight)
@@ -162,7 +164,7 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         )
 
     def transform(self, items: ArrayLike | None = None) -> Array:
-        """Positions of the given item numbers, by default of all items."""
+        """Return the positions of the given items, by default of all items."""
         check_is_fitted(self, "embedding_")
         if items is None:
             return np.asarray(self.embedding_)
@@ -178,7 +180,7 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         return self.fit(triplets, answers, sample_weight).transform()
 
     def predict_proba(self, queries: ArrayLike) -> Array:
-        """Probability of the answers "left" and "right" to each query ``(head, left, right)``."""
+        """Return the probabilities of "left" and "right" for each query ``(head, left, right)``."""
         check_is_fitted(self, "embedding_")
         rows = as_triplets(queries, n_items=self.n_items_)
         gaps = self.embedding_[rows[:, :1]] - self.embedding_[rows[:, 1:]]
@@ -188,7 +190,7 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         return np.stack([left, 1.0 - left], axis=1)
 
     def predict(self, queries: ArrayLike) -> NDArray[np.intp]:
-        """The item of each query ``(head, left, right)`` that lies nearer to the head."""
+        """Return the item of each query ``(head, left, right)`` that is nearer to the head."""
         check_is_fitted(self, "embedding_")
         rows = as_triplets(queries, n_items=self.n_items_)
         left = self.predict_proba(rows)[:, 0] >= 0.5
@@ -200,7 +202,7 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         answers: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> float:
-        """Share of the answers that the embedding predicts; a tie counts one half."""
+        """Return the share of the answers that the embedding predicts; a tie counts one half."""
         check_is_fitted(self, "embedding_")
         rows = as_triplets(triplets, answers, n_items=self.n_items_)
         return triplet_accuracy(self.embedding_, rows, sample_weight=sample_weight)
@@ -216,8 +218,9 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
             warm.ndim != 2 or warm.shape[1] != self.n_components or len(warm) > n_items
         ):
             raise ValueError(
-                f"a start must have shape ({n_items}, {self.n_components}), n_items and "
-                f"n_components; got {warm.shape}. Give matching positions, or fit a new estimator."
+                f"A start must have shape ({n_items}, {self.n_components}), n_items and "
+                f"n_components. Got shape {warm.shape} instead. Pass matching positions as init, "
+                "or fit a new estimator."
             )
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         kept = weights > 0
@@ -252,7 +255,7 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
                 epochs=max(1, min(8, self.max_iter // 10)),
                 rng=rng,
             )
-        # The loss does not see where the centre is; a fixed one keeps embeddings comparable.
+        # The loss does not depend on the center; a fixed one keeps embeddings comparable.
         self.embedding_: Array = best.positions - best.positions.mean(axis=0)
         self.lapse_ = best.lapse
         self.loss_ = best.loss
@@ -263,40 +266,28 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _check(self, triplets: Triplets, weights: Array, n_starts: int) -> None:
-        _require_count("n_components", self.n_components, 1)
-        _require_count("n_init", self.n_init, 0)
-        _require_count("max_iter", self.max_iter, 1)
-        if self.n_items is not None:
-            _require_count("n_items", self.n_items, 3)
+        check_integer(self, "n_components", self.n_components)
+        check_integer(self, "n_init", self.n_init, minimum=0)
+        check_integer(self, "max_iter", self.max_iter)
+        check_integer(self, "n_items", self.n_items, minimum=3, also={None: "None"})
         if n_starts == 0:
-            raise ValueError("n_init must be at least 1 unless a warm start is there; got 0.")
+            allowed = "an integer of at least 1 unless there is a warm start"
+            raise parameter_error(self, "n_init", allowed, self.n_init)
+        check_number(
+            self, "lapse", self.lapse, minimum=0, below=0.5, also={"estimate": "'estimate'"}
+        )
+        check_choice(self, "solver", self.solver, ("auto", "lbfgs", "minibatch"))
         if self.lapse == "estimate":
             if not noise_model(self.noise).probabilistic:
-                raise ValueError(
-                    f"lapse='estimate' needs a noise model with probabilities; {self.noise!r} has "
-                    "a hinge loss. Take noise='tste' or 'ckl', or give a number."
-                )
-        elif not isinstance(self.lapse, (int, float, np.number)) or not 0.0 <= self.lapse < 0.5:
-            raise ValueError(
-                f"lapse must be a number in [0, 0.5) or 'estimate'; got {self.lapse!r}."
-            )
-        if self.solver not in ("auto", "lbfgs", "minibatch"):
-            raise ValueError(f"solver must be 'auto', 'lbfgs' or 'minibatch'; got {self.solver!r}.")
-        if self.solver == "minibatch" and self.lapse == "estimate":
-            raise ValueError(
-                "lapse='estimate' needs full batches (solver='lbfgs'): a mini-batch is too small "
-                "to tell carelessness from distance. Give a number instead."
-            )
-        if not self.tol > 0.0:
-            raise ValueError(f"tol must be positive; got {self.tol!r}.")
-        if not 0.0 <= self.ridge < np.inf:
-            raise ValueError(f"ridge must be at least 0; got {self.ridge!r}.")
+                allowed = f"a number, because the loss of noise={self.noise!r} has no probability"
+                raise parameter_error(self, "lapse", allowed, self.lapse)
+            if self.solver == "minibatch":
+                # A mini-batch is too small to distinguish lapses from small distances.
+                allowed = "a number with solver='minibatch'"
+                raise parameter_error(self, "lapse", allowed, self.lapse)
+        check_number(self, "tol", self.tol, above=0)
+        check_number(self, "ridge", self.ridge, minimum=0)
         if len(triplets) == 0:
-            raise ValueError("triplets must hold at least one answer; got none.")
+            raise ValueError("triplets must contain at least one answer. Got none.")
         if not weights.any():
-            raise ValueError("sample_weight must not be zero for every answer.")
-
-
-def _require_count(name: str, value: int, smallest: int) -> None:
-    if not isinstance(value, (int, np.integer)) or value < smallest:
-        raise ValueError(f"{name} must be a whole number of at least {smallest}; got {value!r}.")
+            raise ValueError("sample_weight must contain a weight above 0. All weights are 0.")

@@ -1,4 +1,4 @@
-"""A picture of an embedding."""
+"""Figure of an embedding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABEL_LENGTH = 18
 def draw_embedding(
     embedding: ArrayLike, path: str | Path, *, labels: Sequence[str] | None = None, title: str = ""
 ) -> None:
-    """Save a scatter plot of the first two dimensions (of a line for one dimension).
+    """Save a scatter plot of the first two dimensions, or of the only one.
 
     Needs matplotlib: ``pip install 'accelerando[plot]'``.
     """
@@ -32,7 +32,7 @@ def draw_embedding(
     if labels is not None and len(labels) <= _LABELS_UP_TO:
         for text, x, y in zip(labels, across, up, strict=True):
             short = text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
-            # parse_math: a dollar sign in an item's name is a dollar sign.
+            # parse_math=False: a dollar sign in an item's name is not LaTeX.
             axes.annotate(
                 short, (x, y), (3, 3), textcoords="offset points", fontsize=7, parse_math=False
             )

@@ -1,4 +1,4 @@
-"""How many more answers? Read off the held-out accuracy so far."""
+"""Forecast: how many more answers a target accuracy takes, from the held-out accuracy so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FEWEST_TESTS = 300
 
 
 class Point(NamedTuple):
-    """Held-out accuracy at some number of answers, and how many answers it was tested on."""
+    """Held-out accuracy after a number of answers, and the number of answers it was tested on."""
 
     answers: float
     accuracy: float
@@ -31,17 +31,18 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What :func:`answers_to_go` says.
+    """Result of :func:`answers_to_go`.
 
     Attributes
     ----------
     target : float or None
-        The accuracy to reach: the wished one, or two points below where the curve levels off.
+        The accuracy to reach: the given one, or two points below the asymptote.
     to_go : int or None
-        Answers from now on; None while nothing can be said.
+        Number of further answers; None if it cannot be estimated.
     band : tuple of int, or None
-        From cautious to hopeful: the middle 80 % of curves that fit as well.
+        The 80 % confidence interval of the number of further answers.
     sentence : str
+        The result in words.
     """
 
     target: float | None
@@ -51,22 +52,22 @@ class Estimate:
 
 
 def answers_to_go(points: Sequence[Point], answers: int, target: float | None = None) -> Estimate:
-    """Extend the curve ``accuracy(n) = a − b/n`` until it meets the target.
+    """Extrapolate the curve ``accuracy(n) = a − b/n`` to the target.
 
-    The error of positions estimated from n answers shrinks as ``1/√n``. It costs accuracy in second
-    order: only queries that are nearly ties are predicted differently, as many as the error is
-    large, and each of them is a loss as small as the error. So the loss shrinks as ``1/n``. a and b
-    come from weighted least squares; the band from fitting again to accuracies drawn anew from
-    their binomial distributions. While the band is wide, no number is given: none is better than a
-    wild one.
+    The error of positions estimated from n answers decreases as ``1/√n``. The loss of accuracy is
+    of second order: the number of queries that are predicted differently is proportional to the
+    error, and each of them is nearly a tie whose loss is proportional to the error, too. So the
+    loss decreases as ``1/n``. Weighted least squares gives a and b. A parametric bootstrap, which
+    draws the accuracies from binomial distributions, gives the confidence interval. If the interval
+    is wide, the result has no number.
 
     Parameters
     ----------
     points : sequence of Point
     answers : int
-        How many there are now.
+        Number of answers so far.
     target : float, optional
-        By default two points of accuracy below a: more answers would hardly show.
+        Two points of accuracy below the asymptote a by default: more answers would change little.
 
     Examples
     --------
@@ -75,7 +76,8 @@ def answers_to_go(points: Sequence[Point], answers: int, target: float | None = 
     1000
     """
     if len(points) < _FEWEST or sum(point.tested for point in points) < _FEWEST_TESTS:
-        return Estimate(target, None, None, "Too few random answers to estimate how many more.")
+        sentence = "There are too few random answers to estimate how many more are needed."
+        return Estimate(target, None, None, sentence)
     n, accuracy, tested = (np.array(column, dtype=float) for column in zip(*points, strict=True))
     needed, level = _needed(n, accuracy, tested, target)
     aim = level - _NEAR if target is None else target
@@ -85,21 +87,24 @@ def answers_to_go(points: Sequence[Point], answers: int, target: float | None = 
     most = _MOST * max(answers, 1)
     low, high = (float(v) for v in np.quantile(np.minimum(again, most), [0.1, 0.9]))
     band = _rounded(max(0.0, low - answers)), _rounded(max(0.0, high - answers))
-    if low >= most:  # even the hopeful curves stay below
+    if low >= most:  # even the most favorable curves stay below the target
         sentence = (
-            f"{_percent(aim)} may be out of reach: the curve levels off at {_percent(level)}."
+            f"An accuracy of {_percent(aim)} may be out of reach: the curve levels off at "
+            f"{_percent(level)}."
         )
         return Estimate(aim, None, None, sentence)
     if not needed <= most or high > _WIDEST * max(low, answers):
         sentence = (
-            "The accuracy is not yet known well enough to say how many more answers it takes."
+            "The accuracy is not known well enough yet to estimate how many answers are needed."
         )
         return Estimate(target, None, None, sentence)
     to_go = _rounded(max(0.0, needed - answers))
     if to_go == 0 and target is None:
-        sentence = f"It has levelled off near {_percent(level)}: more answers change little."
+        sentence = (
+            f"The accuracy has leveled off near {_percent(level)}: more answers change little."
+        )
     elif to_go == 0:
-        sentence = f"About as accurate as wished ({_percent(aim)})."
+        sentence = f"The target accuracy of {_percent(aim)} is about reached."
     else:
         low_high = f"({band[0]:,} to {band[1]:,})"
         sentence = f"About {to_go:,} more answers {low_high} for an accuracy of {_percent(aim)}."
@@ -107,7 +112,7 @@ def answers_to_go(points: Sequence[Point], answers: int, target: float | None = 
 
 
 def _needed(n: Array, accuracy: Array, tested: Array, target: float | None) -> tuple[float, float]:
-    """Answers at which the fitted curve meets the target, and where it levels off."""
+    """Return the number of answers at which the fitted curve reaches the target, and its level."""
     x = 1.0 / n
     weight = tested / max(float(tested.sum()), 1.0)
     middle_x, middle_y = float(weight @ x), float(weight @ accuracy)
@@ -128,7 +133,7 @@ def _percent(share: float) -> str:
 
 
 def _rounded(value: float) -> int:
-    """To two digits: more would be a lie."""
+    """Round to two digits; more would suggest a precision that the estimate does not have."""
     if value < 1:
         return 0
     unit = 10.0 ** max(0, int(np.floor(np.log10(value))) - 1)

@@ -1,9 +1,9 @@
-"""Noise models: how likely is an answer when the items sit where the embedding says?
+"""Noise models: the probability of an answer given the positions of the items.
 
-Every model here is built from the same two steps, so that one implementation serves fitting,
-query scoring and simulation:
+Every model consists of the same two steps, so that one implementation serves fitting, query
+scoring and simulation:
 
-1. a *dissimilarity* ``f(δ)``, a growing function of the squared Euclidean distance δ, and
+1. a *dissimilarity* ``f(δ)``, an increasing function of the squared Euclidean distance δ, and
 2. a *link* on the margin ``z = f(δ_loser) − f(δ_winner)``: the loss of an answer, its slope, and
    the probability that a participant gives it.
 
@@ -21,9 +21,9 @@ SOE       ``√δ``                          squared hinge, ``max(0, 1 − z)²`
 With the logistic link CKL reads ``p = (μ + δ_loser) / (2μ + δ_winner + δ_loser)``, as in its
 paper, and t-STE with α = 1 *is* CKL with μ = 1.
 
-A participant who looks away answers at random: with a *lapse rate* ε the probability becomes
-``ε + (1 − 2ε) p``. One careless answer then costs at most ``−log ε`` instead of tearing the
-embedding apart.
+Inattentive participants answer at random: with a *lapse rate* ε the probability becomes
+``ε + (1 − 2ε) p``. One careless answer then costs at most ``−log ε`` and cannot distort the
+embedding.
 
 References
 ----------
@@ -43,13 +43,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from accelerando._validation import check_number, parameter_error
+
 __all__ = ["CKL", "GNMDS", "SOE", "STE", "TSTE", "Logistic", "NoiseModel", "noise_model"]
 
 Floats = NDArray[np.floating[Any]]
 
-# exp(700) is the last power of e that a double holds, exp(80) is safe in single precision.
+# exp(700) is finite in double precision, exp(80) in single precision.
 _LARGEST_MARGIN = {np.dtype(np.float64): 700.0, np.dtype(np.float32): 80.0}
-# Under the square root of SOE and Logistic: two items in one place have no slope, not a NaN.
+# Added under the square root of SOE and Logistic: items at one place have slope 0, not nan.
 _TINY = 1e-12
 
 
@@ -62,54 +64,54 @@ class LinkTerms(NamedTuple):
 
 
 def _growth(margin: Floats) -> Floats:
-    """``exp(−z)`` without overflow."""
+    """Return ``exp(−z)`` without overflow."""
     limit = _LARGEST_MARGIN[margin.dtype]
     return np.exp(-np.clip(margin, -limit, limit))
 
 
 @dataclass(frozen=True)
 class NoiseModel(ABC):
-    """What a noise model has to say; subclasses give ``f``, its slope and a link."""
+    """Base class of noise models; subclasses define ``f``, its slope and a link."""
 
     name: ClassVar[str]
     probabilistic: ClassVar[bool]
 
     @abstractmethod
     def dissimilarity(self, squared: Floats) -> Floats:
-        """``f(δ)`` for squared distances δ."""
+        """Return ``f(δ)`` for squared distances δ."""
 
     @abstractmethod
     def dissimilarity_slope(self, squared: Floats) -> Floats:
-        """``f′(δ)``."""
+        """Return ``f′(δ)`` for squared distances δ."""
 
     @abstractmethod
     def link(self, margin: Floats, lapse: float) -> LinkTerms:
-        """Loss of an answer with margin z, and its slopes."""
+        """Return the loss of an answer with margin z, and its slopes."""
 
     @abstractmethod
     def log_odds(self, margin: Floats) -> Floats:
-        """``log(p / (1 − p))`` of an answer with margin z from an attentive participant."""
+        """Return ``log(p / (1 − p))`` of an answer with margin z, without lapses."""
 
     def choice(self, margin: Floats) -> Floats:
-        """Probability of an answer with margin z from an attentive participant."""
+        """Return the probability of an answer with margin z, without lapses."""
         return np.asarray(1.0 / (1.0 + _growth(self.log_odds(margin))))
 
     def log_probability(self, margin: Floats, lapse: float = 0.0) -> Floats:
-        """Log-probability of an answer with margin z, careful with tiny ones."""
+        """Return the log-probability of an answer with margin z, accurate for small ones."""
         growth = _growth(self.log_odds(margin))
         if lapse == 0.0:
             return np.asarray(-np.log1p(growth))
         return np.asarray(np.log(lapse + (1.0 - 2.0 * lapse) / (1.0 + growth)))
 
     def probability(self, winner: Floats, loser: Floats, lapse: float = 0.0) -> Floats:
-        """Probability that the item at squared distance ``winner`` is chosen.
+        """Return the probability that the item at squared distance ``winner`` is chosen.
 
         Parameters
         ----------
         winner, loser : array
             Squared distances from the head.
         lapse : float in [0, 0.5)
-            Share ε of answers given at random, counted so that ``p → ε + (1 − 2ε) p``.
+            The lapse rate ε: ``p → ε + (1 − 2ε) p``.
 
         Examples
         --------
@@ -124,7 +126,7 @@ class NoiseModel(ABC):
     def loss(
         self, winner: Floats, loser: Floats, lapse: float = 0.0
     ) -> tuple[Floats, Floats, Floats]:
-        """Loss of each answer and its slopes in the two squared distances."""
+        """Return the loss of each answer and its slopes in the two squared distances."""
         winner, loser = np.asarray(winner), np.asarray(loser)
         terms = self.link(self.dissimilarity(loser) - self.dissimilarity(winner), lapse)
         return (
@@ -157,10 +159,10 @@ class _LogisticLink(NoiseModel):
 
 
 class _HingeLink(NoiseModel):
-    """A margin of one is asked for; what is missing costs ``missing ** power``.
+    """The loss of an answer is ``max(0, 1 − z) ** power``.
 
-    A hinge is no likelihood. Where a probability is needed (scores, simulation) it is the Gibbs
-    distribution of the loss, ``p = exp(−ℓ(z)) / (exp(−ℓ(z)) + exp(−ℓ(−z)))``.
+    A hinge loss is not a likelihood. Where a probability is needed (scores, simulation) it is the
+    Gibbs distribution of the loss, ``p = exp(−ℓ(z)) / (exp(−ℓ(z)) + exp(−ℓ(−z)))``.
     """
 
     probabilistic = False
@@ -173,7 +175,7 @@ class _HingeLink(NoiseModel):
         return np.asarray(self._cost(-margin) - self._cost(margin))
 
     def link(self, margin: Floats, lapse: float) -> LinkTerms:
-        # A hinge has no lapse rate; OrdinalEmbedding refuses to estimate one and says so.
+        # A hinge has no lapse rate; OrdinalEmbedding raises if it should estimate one.
         missing = np.maximum(1.0 - margin, 0.0)
         slope = -float(self.power) * np.where(missing > 0.0, missing ** (self.power - 1), 0.0)
         return LinkTerms(missing**self.power, slope, np.zeros_like(missing))
@@ -209,14 +211,14 @@ class TSTE(_LogisticLink):
     Parameters
     ----------
     alpha : float, default=1
-        Degrees of freedom; STE is the limit of many.
+        Degrees of freedom; STE is the limit for large values.
     """
 
     alpha: float = 1.0
     name: ClassVar[str] = "tste"
 
     def __post_init__(self) -> None:
-        _require_positive("alpha", self.alpha)
+        check_number(self, "alpha", self.alpha, above=0)
 
     def dissimilarity(self, squared: Floats) -> Floats:
         if self.alpha == 1.0:
@@ -234,14 +236,14 @@ class CKL(_LogisticLink):
     Parameters
     ----------
     mu : float, default=0.05
-        Keeps the probability of two items in one place away from certainty.
+        Bounds the probability away from 1 if winner and head are at one place.
     """
 
     mu: float = 0.05
     name: ClassVar[str] = "ckl"
 
     def __post_init__(self) -> None:
-        _require_positive("mu", self.mu)
+        check_number(self, "mu", self.mu, above=0)
 
     def dissimilarity(self, squared: Floats) -> Floats:
         return np.asarray(np.log(self.mu + squared))
@@ -252,14 +254,14 @@ class CKL(_LogisticLink):
 
 @dataclass(frozen=True)
 class Logistic(_LogisticLink, _Distance):
-    """Logistic link on plain distances (on squared ones it would be STE)."""
+    """Logistic link on distances: ``p ∝ exp(−√δ)``. (On squared distances it would be STE.)"""
 
     name: ClassVar[str] = "logistic"
 
 
 @dataclass(frozen=True)
 class GNMDS(_HingeLink, _SquaredDistance):
-    """Generalised non-metric multidimensional scaling: hinge loss on squared distances."""
+    """Generalized non-metric multidimensional scaling: hinge loss on squared distances."""
 
     name: ClassVar[str] = "gnmds"
     power: ClassVar[int] = 1
@@ -279,13 +281,13 @@ _MODELS: dict[str, type[NoiseModel]] = {
 
 
 def noise_model(noise: str | NoiseModel) -> NoiseModel:
-    """The noise model of that name, or the given one.
+    """Return the noise model with this name, or the given noise model.
 
     Parameters
     ----------
     noise : str or NoiseModel
-        "ckl", "gnmds", "logistic", "soe", "ste" or "tste" for the model with its usual settings; or
-        a model, which is returned as it is.
+        "ckl", "gnmds", "logistic", "soe", "ste" or "tste" for the model with its default settings,
+        or a model, which is returned unchanged.
 
     Examples
     --------
@@ -296,14 +298,8 @@ def noise_model(noise: str | NoiseModel) -> NoiseModel:
     """
     if isinstance(noise, NoiseModel):
         return noise
-    if noise in _MODELS:
+    if isinstance(noise, str) and noise in _MODELS:
         return _MODELS[noise]()
-    raise ValueError(
-        f"noise must be one of {', '.join(map(repr, sorted(_MODELS)))} or a NoiseModel; "
-        f"got {noise!r}. Settings go into the model, for example noise=TSTE(alpha=2)."
-    )
-
-
-def _require_positive(name: str, value: float) -> None:
-    if not (np.isfinite(value) and value > 0.0):
-        raise ValueError(f"{name} must be a positive number; got {value!r}.")
+    names = ", ".join(map(repr, sorted(_MODELS)))
+    allowed = f"{names} or a noise model such as TSTE(alpha=2)"
+    raise parameter_error("OrdinalEmbedding", "noise", allowed, noise)

@@ -1,4 +1,4 @@
-"""Samplers that need no embedding."""
+"""Passive samplers: Random and RoundRobin, which need no embedding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from accelerando.crowd._posterior import Belief
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._posterior import Posterior
 from accelerando.crowd._sampler import Query, Sampler, SamplerState, Search, deal, draw_queries
 from accelerando.crowd._search import search
 
@@ -16,7 +17,7 @@ __all__ = ["Random", "RoundRobin"]
 
 @dataclass(frozen=True, kw_only=True)
 class Random(Sampler):
-    """Every query is equally likely.
+    """Random queries, all equally likely.
 
     Examples
     --------
@@ -30,10 +31,10 @@ class Random(Sampler):
         self,
         state: SamplerState,
         count: int,
-        belief: Belief | None = None,
+        model: OrdinalEmbedding | Posterior | None = None,
         search: Search = search,
     ) -> tuple[list[Query], SamplerState]:
-        del belief, search
+        del model, search
         rng = np.random.default_rng([state.seed, state.turn])
         items = self._items(state.n_items)
         return draw_queries(items, count, rng), replace(state, turn=state.turn + 1)
@@ -41,7 +42,7 @@ class Random(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin(Sampler):
-    """Every item is the head once before any is again, with random feet; per participant."""
+    """Random feet for every item in turn, in a random order of heads per participant."""
 
     personal: ClassVar[bool] = True
 
@@ -49,10 +50,10 @@ class RoundRobin(Sampler):
         self,
         state: SamplerState,
         count: int,
-        belief: Belief | None = None,
+        model: OrdinalEmbedding | Posterior | None = None,
         search: Search = search,
     ) -> tuple[list[Query], SamplerState]:
-        del belief, search
+        del model, search
         rng = np.random.default_rng([state.seed, state.turn])
         items = self._items(state.n_items)
         heads, deck = deal(items, state.deck, count, rng)

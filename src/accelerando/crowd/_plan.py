@@ -1,4 +1,4 @@
-"""How many answers will an experiment need? Simulate it before paying for it."""
+"""Planning: simulate an experiment to estimate how many answers it needs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from accelerando._validation import check_integer, check_number
 from accelerando.crowd._adaptive import ARR
 from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._metrics import triplet_accuracy
@@ -28,15 +29,16 @@ _STEP = 1.25
 
 @dataclass(frozen=True)
 class AnswersNeeded:
-    """What a plan found for one sampler.
+    """Result of :func:`plan` for one sampler.
 
     Attributes
     ----------
     sampler : str
     answers : array of shape (n_runs,)
-        What each simulated experiment needed; the largest number tried where it did not get there.
+        Answers that each simulated experiment needed; the largest number tried if it did not reach
+        the goal.
     reached : int
-        How many of the runs got there.
+        Number of runs that reached the goal.
     """
 
     sampler: str
@@ -45,12 +47,12 @@ class AnswersNeeded:
 
     @property
     def middle(self) -> float:
-        """Median of the runs."""
+        """Median over the runs."""
         return float(np.median(self.answers))
 
     @property
     def band(self) -> tuple[float, float]:
-        """Smallest and largest of the runs."""
+        """Smallest and largest value of the runs."""
         return float(self.answers.min()), float(self.answers.max())
 
 
@@ -64,26 +66,35 @@ def plan(
     random_state: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[AnswersNeeded]:
-    """Answers needed until held-out accuracy is ``within`` of the best possible one.
+    """Return the number of answers until held-out accuracy is ``within`` of the best possible one.
 
-    Each run draws items uniformly in a cube of as many dimensions, and a crowd as careful as the
-    people who compared alien eggs (:class:`accelerando.crowd.AlienEggs`). Queries are asked at
-    random, and again as chosen by :class:`accelerando.crowd.ARR`.
+    Each run draws items uniformly in a cube of ``dimensions`` dimensions. Simulated participants
+    answer like people who compared alien eggs (:class:`accelerando.crowd.AlienEggs`). Each run
+    tries random queries and queries chosen by :class:`accelerando.crowd.ARR`.
 
     Parameters
     ----------
     items : int
+        Number of items.
     dimensions : int, default=2
-        Of the truth and of the fit.
+        Dimensions of the true positions and of the fit.
     within : float, default=0.03
-        How close to the accuracy of the true positions is good enough.
+        The goal: how close the accuracy must be to that of the true positions.
     runs : int, default=5
-        Simulated experiments; the band is their spread.
+        Number of simulated experiments.
     max_answers : int, optional
-        Give up there; ``100 · items · dimensions`` by default.
+        Maximum number of answers of a run; ``100 · items · dimensions`` by default.
     random_state : int, default=0
+        Seed of the simulations.
     progress : callable, optional
         Called with a sentence after each run.
+
+    Returns
+    -------
+    list of AnswersNeeded
+        One entry per sampler, with the attributes ``sampler`` (its name), ``answers`` (array, one
+        number per run), ``middle`` (median), ``band`` (smallest and largest) and ``reached`` (how
+        many runs reached the goal).
 
     Examples
     --------
@@ -93,14 +104,10 @@ def plan(
     >>> 12 < random.middle <= 1200
     True
     """
-    if items < 4:
-        raise ValueError(f"items must be at least 4; got {items}.")
-    if dimensions < 1 or runs < 1:
-        raise ValueError(
-            f"dimensions and runs must be at least 1; got dimensions={dimensions}, runs={runs}."
-        )
-    if not 0.0 < within < 0.5:
-        raise ValueError(f"within must lie between 0 and 0.5; got {within!r}.")
+    check_integer("plan", "items", items, minimum=4)
+    check_integer("plan", "dimensions", dimensions)
+    check_integer("plan", "runs", runs)
+    check_number("plan", "within", within, above=0, below=0.5)
     limit = 100 * items * dimensions if max_answers is None else max_answers
     samplers: dict[str, Sampler] = {"Random": Random(), "ARR": ARR()}
     needed: dict[str, list[tuple[float, bool]]] = {name: [] for name in samplers}
@@ -116,7 +123,7 @@ def plan(
                 goal, sampler, crowd, held_out, shape=(items, dimensions), most=most, seed=run
             )
             needed[name].append(found)
-            # Where asking at random has got there, active queries are not followed much further.
+            # Chosen queries need not be simulated far beyond what random ones needed.
             most = min(limit, int(1.5 * found[0]))
             if progress is not None:
                 progress(f"run {run + 1} of {runs}, {name}: {found[0]:,.0f} answers")
@@ -136,14 +143,14 @@ def _answers_until(
     most: int,
     seed: int,
 ) -> tuple[float, bool]:
-    """(answers, whether the goal was reached), interpolated between checkpoints."""
+    """Return the number of answers, interpolated, and whether the goal was reached."""
     items, dimensions = shape
     checkpoints = [min(items, most)]
     while checkpoints[-1] < most:
         checkpoints.append(min(most, int(np.ceil(checkpoints[-1] * _STEP))))
-    seen = [(0.0, 0.5)]  # (answers, accuracy), from guessing on
+    seen = [(0.0, 0.5)]  # (answers, accuracy); without answers the accuracy is that of guessing
 
-    def good_enough(triplets: Triplets, positions: Array | None) -> bool:
+    def reached(triplets: Triplets, positions: Array | None) -> bool:
         model = OrdinalEmbedding(n_components=dimensions, n_items=items, random_state=seed)
         accuracy = model.fit(triplets, init=positions).score(held_out)
         seen.append((float(len(triplets)), accuracy))
@@ -158,7 +165,7 @@ def _answers_until(
         embedding=OrdinalEmbedding(n_components=dimensions),
         refit_every=max(10, items // 4),
         snapshots=checkpoints,
-        stop=good_enough,
+        stop=reached,
         random_state=seed,
     )
     (before, worse), (after, better) = seen[-2:]

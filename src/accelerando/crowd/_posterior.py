@@ -1,4 +1,4 @@
-"""What is known so far: positions, and for every head how likely it sits at each place."""
+"""Posterior of the items' positions: how likely is an item at each place of the embedding?"""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
+from accelerando._validation import check_number, parameter_error
 from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._noise import NoiseModel, noise_model
 from accelerando.crowd._triplets import Triplets, as_triplets
 
-__all__ = ["Belief", "log_posterior"]
+__all__ = ["Posterior", "as_posterior", "log_posterior"]
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
 Items = NDArray[np.intp]
 
-# Answers × places handled at a time: a few megabytes, whatever the number of answers.
+# Answers × places per block: a few megabytes, independent of the number of answers.
 _BLOCK = 1 << 18
 
 
 @dataclass(frozen=True)
-class Belief:
-    """An embedding together with the uncertainty about each head's place in it.
+class Posterior:
+    """An embedding and the uncertainty about the place of each head in it.
 
     The place of head h is one of the positions ``x_1 … x_n`` (as in the crowd-kernel paper), with
     posterior ``τ_hi ∝ exp(β Σ log p_i(answer))`` over the answers that mention h, where ``p_i`` is
-    the probability of an answer if h sat at ``x_i``. β < 1 *tempers* it: the exact posterior
-    takes the rest of the embedding for the truth and is far too sure of itself early on.
+    the probability of an answer if h were at ``x_i``. β < 1 *tempers* the posterior: the exact one
+    takes the rest of the embedding as the truth and is overconfident early on.
 
     Parameters
     ----------
     positions : array of shape (n_items, n_components)
     places : array of shape (n_places, n_components)
-        Where a head may be; the positions themselves, or a sample of them when they are many.
+        Possible positions of a head: the positions themselves, or a sample of them.
     log_posterior : array of shape (n_items, n_places)
         Row h: ``Σ log p_i`` for each place i, up to a constant.
     noise : NoiseModel
@@ -43,14 +45,14 @@ class Belief:
     temper : float in (0, 1], default=0.3
         The exponent β.
     trust : float in [0, 1], default=1
-        How far answers so far bear the embedding out; see :mod:`accelerando.crowd._calibration`.
+        How well calibrated the embedding is; see :mod:`accelerando.crowd._calibration`.
 
     Examples
     --------
     >>> answers = [[0, 1, 2], [1, 0, 2], [2, 1, 0], [3, 2, 0], [2, 3, 1], [3, 2, 1]]
     >>> model = OrdinalEmbedding(random_state=0).fit(answers)
-    >>> belief = Belief.from_embedding(model, answers)
-    >>> belief.posterior().sum(axis=1)
+    >>> posterior = Posterior.from_embedding(model, answers)
+    >>> posterior.probabilities().sum(axis=1)
     array([1., 1., 1., 1.])
     """
 
@@ -66,16 +68,11 @@ class Belief:
     def __post_init__(self) -> None:
         shape = len(self.positions), len(self.places)
         if self.log_posterior.shape != shape:
-            raise ValueError(
-                f"log_posterior must have one row per head and one column per place, {shape}; "
-                f"got {self.log_posterior.shape}."
-            )
-        if not 0.0 < self.temper <= 1.0:
-            raise ValueError(f"temper must lie in (0, 1]; got {self.temper!r}.")
-        if not 0.0 <= self.lapse < 0.5:
-            raise ValueError(f"lapse must lie in [0, 0.5); got {self.lapse!r}.")
-        if not 0.0 <= self.trust <= 1.0:
-            raise ValueError(f"trust must lie in [0, 1]; got {self.trust!r}.")
+            allowed = f"an array of shape {shape}, one row per head and one column per place"
+            raise parameter_error(self, "log_posterior", allowed, self.log_posterior.shape)
+        check_number(self, "temper", self.temper, above=0, maximum=1)
+        check_number(self, "lapse", self.lapse, minimum=0, below=0.5)
+        check_number(self, "trust", self.trust, minimum=0, maximum=1)
         table = _dissimilarity(self.positions, self.places, self.noise)
         object.__setattr__(self, "dissimilarity", table)
 
@@ -90,15 +87,15 @@ class Belief:
         trust: float = 1.0,
         feet: float = 1.0,
         max_places: int = 1000,
-    ) -> Belief:
-        """The belief of a fitted model after these answers, rebuilt with its present positions.
+    ) -> Posterior:
+        """Return the posterior of a fitted model given these answers.
 
-        The lapse rate of the belief is 0 by default, whatever the model was fitted with: tempering
-        already makes up for careless answers, and doubting twice costs a tenth more answers.
+        The lapse rate is 0 by default, whatever the model was fitted with: tempering already
+        accounts for careless answers, and accounting for them twice costs a tenth more answers.
         ``feet`` is the weight of an answer for the places of its feet (:func:`log_posterior`).
 
-        With more items than ``max_places`` evenly chosen positions stand for all of them, so that
-        memory grows with the number of items and not with its square.
+        With more than ``max_places`` items, the places are an evenly spaced sample of the
+        positions. Memory then grows linearly with the number of items.
         """
         noise = noise_model(model.noise)
         positions = model.embedding_
@@ -110,16 +107,35 @@ class Belief:
 
     @property
     def n_items(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return len(self.positions)
 
-    def posterior(self, heads: ArrayLike | None = None) -> Array:
-        """``τ`` for the given heads (all by default): each row sums to one."""
+    def probabilities(self, heads: ArrayLike | None = None) -> Array:
+        """Return ``τ`` for the given heads (all by default). Each row sums to one."""
         rows = self.log_posterior if heads is None else self.log_posterior[np.asarray(heads)]
         tempered = self.temper * rows
         # The largest term becomes exp(0): a million answers cannot underflow every entry.
         tempered = np.exp(tempered - tempered.max(axis=1, keepdims=True))
         return np.asarray(tempered / tempered.sum(axis=1, keepdims=True))
+
+
+def as_posterior(model: OrdinalEmbedding | Posterior) -> Posterior:
+    """Return the posterior of a fitted model given the answers it was fitted to.
+
+    A :class:`Posterior` is returned unchanged.
+
+    Examples
+    --------
+    >>> model = OrdinalEmbedding(random_state=0).fit([[0, 1, 2], [1, 0, 2]])
+    >>> as_posterior(model).n_items
+    3
+    """
+    if isinstance(model, Posterior):
+        return model
+    if not isinstance(model, OrdinalEmbedding):
+        raise TypeError(f"model must be a fitted OrdinalEmbedding. Got {model!r} instead.")
+    check_is_fitted(model, "embedding_")
+    return Posterior.from_embedding(model, model._triplets)
 
 
 def log_posterior(
@@ -131,11 +147,11 @@ def log_posterior(
     places: ArrayLike | None = None,
     feet: float = 1.0,
 ) -> Array:
-    """Row h: ``Σ log p_i(winner, loser)`` over the answers that mention h, for every place i.
+    """Return ``Σ log p_i(winner, loser)`` for every head and place i.
 
-    An answer bears on the places of all its three items: on that of its head, as in the
-    crowd-kernel paper, and with the weight ``feet`` on those of its winner and its loser, judged
-    with the head and the other foot where the embedding has them.
+    The sum is over the answers that mention the head. An answer contributes to the places of all
+    its three items: to that of its head, as in the crowd-kernel paper, and with the weight ``feet``
+    to those of its winner and its loser, given the positions of the head and the other foot.
 
     Parameters
     ----------
@@ -144,11 +160,11 @@ def log_posterior(
     triplets : array of shape (n_answers, 3)
         Rows ``(head, winner, loser)``.
     noise : str or NoiseModel, default="tste"
-        How likely an answer is at given distances; see :func:`noise_model`.
+        Probability of an answer given the distances; see :func:`noise_model`.
     lapse : float, default=0.0
-        Share of answers that are given without looking.
+        Share of answers that are random guesses.
     places : array of shape (n_places, n_components), optional
-        Where an item may be; the positions themselves by default.
+        Possible positions of an item; the positions themselves by default.
     feet : float, default=1.0
         Weight of an answer for the places of its winner and its loser.
 
@@ -169,7 +185,7 @@ def log_posterior(
     where = spots if places is None else np.asarray(places, dtype=np.float64)
     model = noise_model(noise)
     rows: Triplets = as_triplets(triplets, n_items=len(spots))
-    # Single precision within a block of answers, double precision for the sum of many blocks.
+    # Single precision within a block of answers, double precision for the sum over blocks.
     table = _dissimilarity(spots, where, model).astype(np.float32)
 
     def between(one: Items, other: Items) -> Single:
@@ -196,7 +212,7 @@ def log_posterior(
 
 
 def _dissimilarity(positions: Array, places: Array, noise: NoiseModel) -> Array:
-    """Of every item (row) and place (column)."""
+    """Return the dissimilarity of every item (row) and place (column)."""
     item, place = (np.einsum("ij,ij->i", points, points) for points in (positions, places))
     squared = np.maximum(item[:, None] - 2.0 * (positions @ places.T) + place, 0.0)
     return np.asarray(noise.dissimilarity(squared), dtype=np.float64)

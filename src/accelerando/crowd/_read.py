@@ -1,6 +1,6 @@
-"""Read answers from files: our export, Salmon's responses, arrays as cblearn has them.
+"""Reading answers: the CSV export, Salmon's responses, and arrays in the format of cblearn.
 
-Every row that cannot be used is reported with its line; none is dropped in silence.
+Every row that cannot be used is reported with its line.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from accelerando.crowd._triplets import Triplets
 
 __all__ = ["Answers", "Problem", "read_answers"]
 
-_RANDOM_SCORE = -9999.0  # what Salmon writes for queries that no score chose
+_RANDOM_SCORE = -9999.0  # Salmon's score of random queries
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A row that could not be used.
+    """A row that cannot be used.
 
     Attributes
     ----------
     line : int
-        Its line in the file, or row of the array.
+        Its line in the file, or its row in the array.
     reason : str
-        Why it could not be used, for people to read.
+        Why it cannot be used.
     """
 
     line: int
@@ -44,16 +44,17 @@ class Answers:
     Attributes
     ----------
     items : list of str
-        What the file calls each item; triplets hold places in this list.
+        Names or numbers of the items in the file; triplets contain indices into this list.
     triplets : array of shape (n_answers, 3)
         Rows ``(head, winner, loser)``.
     at_random : array of bool
         Answers known to come from randomly chosen queries.
     participants : int or None
-        How many there were, if the file says.
+        Number of participants, if the file has a column for them.
     names : dict of str to str
-        File names or texts of the items, where the file has them.
+        File names or texts of the items, if the file has columns for them.
     problems : list of Problem
+        Rows that cannot be used, with the attributes ``line`` and ``reason``.
     """
 
     items: list[str]
@@ -68,20 +69,20 @@ def read_answers(path: str | Path) -> Answers:
     """Read a CSV with a header, or a ``.npy``/``.npz`` array.
 
     A CSV needs the columns ``head, winner, loser`` or ``head, left, right, winner``; Salmon's
-    responses have both. ``participant`` (or ``puid``), ``at_random`` and ``score`` are used if
-    there.
-    A ``.npy`` holds rows ``(head, winner, loser)``; a ``.npz`` holds ``triplets``, or ``queries``
-    and ``responses`` (true or 1: the second column is nearer to the first, false or −1: the third).
+    responses have both. The columns ``participant`` (or ``puid``), ``at_random`` and ``score`` are
+    optional. A ``.npy`` file contains rows ``(head, winner, loser)``; a ``.npz`` file contains
+    ``triplets``, or ``queries`` and ``responses`` (True or 1: the second column is nearer to the
+    first, False or −1: the third).
 
     Parameters
     ----------
     path : str or Path
-        The file; its ending tells which kind it is.
+        The file; its suffix determines the format.
 
     Returns
     -------
     Answers
-        Items, triplets, and the rows that could not be used.
+        Items, triplets, and the rows that cannot be used.
 
     Examples
     --------
@@ -102,15 +103,15 @@ def read_answers(path: str | Path) -> Answers:
 
 
 def read_csv(stream: TextIO, name: str = "the file") -> Answers:
-    """Read answers from an open CSV."""
+    """Return the answers in an open CSV file."""
     reader = csv.reader(stream)
     header = [column.strip().lower() for column in next(_rows(reader, []), (0, []))[1]]
     columns = {column: place for place, column in enumerate(header)}
     by_sides = {"head", "left", "right", "winner"} <= set(columns)
     if not by_sides and not {"head", "winner", "loser"} <= set(columns):
         raise ValueError(
-            f"{name} must have the columns head, winner, loser or head, left, right, winner; "
-            f"got {', '.join(header) or 'no header'}."
+            f"{name} must have the columns head, winner, loser or head, left, right, winner. "
+            f"Got {', '.join(header) or 'no header'} instead."
         )
     table = _Table(columns, by_loser=not by_sides)
     for line, row in _rows(reader, table.problems):
@@ -120,20 +121,20 @@ def read_csv(stream: TextIO, name: str = "the file") -> Answers:
 
 
 def _rows(reader: Any, problems: list[Problem]) -> Iterator[tuple[int, list[str]]]:
-    """Rows with their line; what the CSV reader itself refuses becomes a problem."""
+    """Yield rows with their line; rows that the CSV reader refuses become problems."""
     while True:
         try:
             row = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            problems.append(Problem(reader.line_num, f"not readable as CSV: {error}"))
+            problems.append(Problem(reader.line_num, f"This is not CSV: {error}."))
             continue
         yield reader.line_num, row
 
 
 class _Table:
-    """Rows of a CSV as they come in, good and bad."""
+    """Rows of a CSV file, usable and not."""
 
     def __init__(self, columns: dict[str, int], *, by_loser: bool) -> None:
         self._columns = columns
@@ -168,33 +169,36 @@ class _Table:
             left, right = self._item(cells, "left"), self._item(cells, "right")
             if winner not in (left, right):
                 raise ValueError(
-                    f"the winner {winner} is neither left ({left}) nor right ({right})"
+                    f"The winner {winner} is neither left ({left}) nor right ({right})."
                 )
             loser = right if winner == left else left
             if cells.get("loser") and self._item(cells, "loser") != loser:
                 raise ValueError(
-                    f"the loser {cells['loser']} is not the other side of the query, {loser}"
+                    f"The loser {cells['loser']} is not the other item of the query, {loser}."
                 )
         if len({head, winner, loser}) < 3:
-            raise ValueError(f"three different items needed; got {head}, {winner}, {loser}")
+            raise ValueError(
+                f"A row must have three different items. Got {head}, {winner}, {loser} instead."
+            )
         return head, winner, loser
 
     def _item(self, cells: dict[str, str], column: str) -> str:
         value = cells.get(column, "")
         if not value:
-            raise ValueError(f"no {column}")
+            raise ValueError(f"The column {column} is empty.")
         number = value.isascii() and value.isdigit()
         if self._numbers is None:
-            self._numbers = number  # the first item decides whether the file has numbers or names
+            # The first item determines whether the file has numbers or names.
+            self._numbers = number
         if self._numbers and not number:
-            raise ValueError(f"{column} must be a whole number of at least 0; got {value!r}")
+            raise ValueError(f"{column} must be an integer of at least 0. Got {value!r} instead.")
         return str(int(value)) if self._numbers else value
 
     def answers(self) -> Answers:
         names = {item for row in self._rows for item in row}
         items = sorted(names, key=(lambda item: (len(item), item)) if self._numbers else None)
-        place = {item: k for k, item in enumerate(items)}
-        triplets = [[place[item] for item in row] for row in self._rows]
+        index = {item: k for k, item in enumerate(items)}
+        triplets = [[index[item] for item in row] for row in self._rows]
         known = {"participant", "puid"} & set(self._columns)
         return Answers(
             items=items,
@@ -216,7 +220,7 @@ def _is_random(cells: dict[str, str]) -> bool:
 
 
 def _read_arrays(file: Path) -> Answers:
-    # Never a pickle: an array file from somebody else must not be able to run code.
+    # No pickles: an array file must not be able to run code.
     loaded = np.load(file, allow_pickle=False)
     if isinstance(loaded, np.ndarray):
         return from_arrays(loaded)
@@ -226,19 +230,22 @@ def _read_arrays(file: Path) -> Answers:
         if {"queries", "responses"} <= set(loaded):
             return from_arrays(loaded["queries"], loaded["responses"])
         raise ValueError(
-            f"{file} must hold 'triplets', or 'queries' and 'responses'; got {sorted(loaded)}."
+            f"{file} must contain 'triplets', or 'queries' and 'responses'. "
+            f"Got {sorted(loaded)} instead."
         )
 
 
 def from_arrays(rows: NDArray[Any], responses: NDArray[Any] | None = None) -> Answers:
-    """Answers from arrays as cblearn has them; rows are counted from 1 in problems."""
+    """Return answers from arrays in the format of cblearn; problems count rows from 1."""
     if rows.ndim != 2 or rows.shape[1] != 3:
         raise ValueError(
-            f"the array must have shape (n, 3), one item per column; got {rows.shape}."
+            "The array must have shape (n, 3), one item per column. "
+            f"Got shape {rows.shape} instead."
         )
     if responses is not None and responses.shape != (len(rows),):
         raise ValueError(
-            f"responses must hold one entry per query, shape ({len(rows)},); got {responses.shape}."
+            f"responses must have shape ({len(rows)},), one entry per query. "
+            f"Got shape {responses.shape} instead."
         )
     table = _Table({"head": 0, "winner": 1, "loser": 2}, by_loser=True)
     for number, row in enumerate(rows.tolist(), start=1):
@@ -249,9 +256,11 @@ def from_arrays(rows: NDArray[Any], responses: NDArray[Any] | None = None) -> An
             right = not response if responses.dtype == np.bool_ else response == -1
             if right:
                 cells = [cells[0], cells[2], cells[1]]
-            elif not left:  # cblearn writes 0 where somebody could not decide
+            elif not left:  # cblearn writes 0 for undecided answers
                 table.problems.append(
-                    Problem(number, f"response must be true, false, 1 or −1; got {response}")
+                    Problem(
+                        number, f"A response must be True, False, 1 or −1. Got {response} instead."
+                    )
                 )
                 continue
         table.add(number, cells)

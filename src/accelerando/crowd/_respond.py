@@ -1,7 +1,7 @@
-"""How a crowd answers: response models for simulation.
+"""Response models: how simulated participants answer.
 
-A response model is any callable ``(queries, rng) -> answers``: an array of queries
-``(head, left, right)`` in, and for each of them 1 (left), 0 (right) or −1 (no answer) out.
+A response model is a callable ``(queries, rng) -> answers``. It takes an array of queries
+``(head, left, right)`` and returns 1 (left), 0 (right) or −1 (no answer) for each of them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ ResponseModel = Callable[[Triplets, np.random.Generator], Answers]
 
 @dataclass(frozen=True)
 class AlienEggs:
-    """Human answers about alien eggs, which differ in smoothness only.
+    """A model of human answers about alien eggs, which differ in smoothness only.
 
     With distances ``u = |h − a|``, ``v = |h − b|`` and the ratio ``r = max(u, v) / (u + v)``, the
     nearer egg is chosen with probability ``ε + (1 − 2ε) / (1 + exp(−k (r − ½)))``: a guess at
-    r = ½, and one careless answer in fourteen even where it is obvious.
+    r = ½, and one careless answer in fourteen for easy queries.
 
     Parameters
     ----------
@@ -54,14 +54,15 @@ class AlienEggs:
     rate: float = 17.55
 
     def probability(self, queries: Triplets) -> NDArray[np.float64]:
-        """That "left" is answered."""
-        place = np.asarray(self.smoothness, dtype=np.float64)
-        place = place[:, None] if place.ndim == 1 else place
+        """Return the probability of the answer "left" to each query."""
+        position = np.asarray(self.smoothness, dtype=np.float64)
+        position = position[:, None] if position.ndim == 1 else position
         left, right = (
-            np.linalg.norm(place[queries[:, 0]] - place[queries[:, k]], axis=1) for k in (1, 2)
+            np.linalg.norm(position[queries[:, 0]] - position[queries[:, k]], axis=1)
+            for k in (1, 2)
         )
         total = np.maximum(left + right, np.finfo(float).tiny)
-        # r/(u+v) is symmetric about ½, so right/(u+v) gives the probability of "left" directly.
+        # The formula is symmetric about ½, so right/(u+v) gives the probability of "left".
         sharp = 1.0 / (1.0 + np.exp(-self.rate * (right / total - 0.5)))
         return np.asarray(self.floor + (1.0 - 2.0 * self.floor) * sharp)
 
@@ -71,13 +72,16 @@ class AlienEggs:
 
 @dataclass(frozen=True)
 class FromEmbedding:
-    """A crowd that follows a noise model on known positions.
+    """Participants who answer according to a noise model on known positions.
 
     Parameters
     ----------
     positions : array of shape (n_items, n_dimensions)
+        True positions.
     noise : str or NoiseModel, default="tste"
+        As in :class:`OrdinalEmbedding`.
     lapse : float, default=0.05
+        Share of careless answers.
     """
 
     positions: ArrayLike
@@ -95,7 +99,7 @@ class FromEmbedding:
 
 @dataclass(frozen=True)
 class Replay:
-    """Recorded answers as an oracle: one of those given to the query, or none if it was not asked.
+    """Recorded answers: a random one of those to the query, or no answer if there are none.
 
     Parameters
     ----------
@@ -113,11 +117,11 @@ class Replay:
     _lower_won: dict[tuple[int, int, int], list[bool]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        book: dict[tuple[int, int, int], list[bool]] = {}
+        recorded: dict[tuple[int, int, int], list[bool]] = {}
         for head, winner, loser in as_triplets(self.triplets).tolist():
             key = head, min(winner, loser), max(winner, loser)
-            book.setdefault(key, []).append(winner < loser)
-        object.__setattr__(self, "_lower_won", book)
+            recorded.setdefault(key, []).append(winner < loser)
+        object.__setattr__(self, "_lower_won", recorded)
 
     def __call__(self, queries: Triplets, rng: np.random.Generator) -> Answers:
         answers = np.full(len(queries), -1, dtype=np.int8)

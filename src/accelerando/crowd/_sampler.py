@@ -1,9 +1,9 @@
-"""Which queries to ask next.
+"""Samplers: which queries to ask next.
 
-A sampler holds settings only. Its state is a small value that the caller keeps — one per
-experiment, or one per participant where ``Sampler.personal`` says so — and hands back with every
-call, so that a service can store it, restart and go on where it was. All randomness comes
-from that state: the same state proposes the same queries.
+A sampler holds settings only. Its state is a small value that the caller keeps and passes to every
+call: one per experiment, or one per participant if ``Sampler.personal`` is True. A service can
+store it, restart and continue. All randomness comes from the state: the same state proposes the
+same queries.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from accelerando.crowd._posterior import Belief
-from accelerando.crowd._search import Found, search
+from accelerando._validation import parameter_error
+from accelerando.crowd._embedding import OrdinalEmbedding
+from accelerando.crowd._posterior import Posterior
+from accelerando.crowd._search import SearchResult, search
 
 __all__ = ["Query", "Sampler", "SamplerState", "Search", "deal", "draw_queries"]
 
-Search = Callable[..., Found]
+Search = Callable[..., SearchResult]
 
 
 class Query(NamedTuple):
-    """Is ``left`` or ``right`` more like ``head``? With the score that chose the query.
+    """The question "is ``left`` or ``right`` more like ``head``?", with the score of the query.
 
-    Queries drawn at random have no score; they double as the held-out set.
+    Queries drawn at random have no score; they also are the held-out set.
 
     Attributes
     ----------
     head : int
-        The item that the two others are compared with.
+        The item that the other two are compared with.
     left, right : int
-        The feet, in the order in which they are shown.
+        The feet, in the order in which the page shows them.
     score : float or None, default=None
-        What chose the query.
+        The score by which the query was chosen.
     """
 
     head: int
@@ -46,22 +48,22 @@ class Query(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """The same for both orders of the feet."""
+        """Identifier of the query; equal for both orders of the feet."""
         return self.head, min(self.left, self.right), max(self.left, self.right)
 
 
 @dataclass(frozen=True)
 class SamplerState:
-    """Everything a sampler remembers: plain numbers, ready for JSON.
+    """State of a sampler: plain numbers that JSON can represent.
 
     Attributes
     ----------
     n_items : int
     seed : int
     turn : int
-        Calls so far; together with the seed it decides the next random numbers.
+        Number of calls so far; the next random numbers follow from it and the seed.
     deck : tuple of int
-        Cards not yet dealt: heads, or the numbers of validation queries.
+        Cards not yet dealt: heads, or the indices of validation queries.
     """
 
     n_items: int
@@ -72,12 +74,12 @@ class SamplerState:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampler(ABC):
-    """What all samplers share.
+    """Base class of samplers.
 
     Parameters
     ----------
     items : sequence of int, optional
-        Ask about these items only; about all by default.
+        Ask about these items only; about all items by default.
     """
 
     items: Sequence[int] | None = None
@@ -86,7 +88,7 @@ class Sampler(ABC):
     repeats: ClassVar[bool] = False
 
     def start(self, n_items: int, seed: int = 0) -> SamplerState:
-        """The state to begin with."""
+        """Return the initial state."""
         self._items(n_items)
         return SamplerState(n_items, seed)
 
@@ -95,18 +97,21 @@ class Sampler(ABC):
         self,
         state: SamplerState,
         count: int,
-        belief: Belief | None = None,
+        model: OrdinalEmbedding | Posterior | None = None,
         search: Search = search,
     ) -> tuple[list[Query], SamplerState]:
-        """The next ``count`` queries and the state after them.
+        """Return the next ``count`` queries and the state after them.
 
-        ``belief`` is None as long as there is no embedding; adaptive samplers then ask at random.
-        ``search`` finds the best queries, by default :func:`accelerando.crowd.search`: a service
-        may give one that stops in time or that runs elsewhere.
+        ``model`` is None before the first fit; adaptive samplers then propose random queries.
+        ``search`` finds the best queries, by default :func:`accelerando.crowd.search`. A service
+        may pass one with a time limit or one that runs on a cluster.
         """
 
     def put_back(self, state: SamplerState, queries: Sequence[Query]) -> SamplerState:
-        """Take back proposals that nobody was asked: a newer belief will choose better ones."""
+        """Return the state after taking back queries that nobody was asked.
+
+        A newer posterior will propose better ones.
+        """
         del queries
         return state
 
@@ -116,17 +121,15 @@ class Sampler(ABC):
         else:
             chosen = np.unique(np.asarray(self.items, dtype=np.intp))
         if len(chosen) < 3 or chosen[0] < 0 or chosen[-1] >= n_items:
-            raise ValueError(
-                f"items must name at least 3 of the items 0 to {n_items - 1}; "
-                f"got {chosen.tolist()}."
-            )
+            allowed = f"at least 3 of the item numbers 0 to {n_items - 1}"
+            raise parameter_error(self, "items", allowed, chosen.tolist())
         return chosen
 
 
 def draw_queries(
     items: NDArray[np.intp], count: int, rng: np.random.Generator, *, head: int | None = None
 ) -> list[Query]:
-    """Three different items each, the head given or random."""
+    """Return ``count`` queries of three different random items, or with this head."""
     queries = []
     for _ in range(count):
         if head is None:
@@ -140,7 +143,7 @@ def draw_queries(
 def deal(
     items: NDArray[np.intp], deck: tuple[int, ...], count: int, rng: np.random.Generator
 ) -> tuple[list[int], tuple[int, ...]]:
-    """``count`` cards from the top; an empty deck is replaced by all items, shuffled."""
+    """Return ``count`` cards from the top and the rest; an empty deck is refilled and shuffled."""
     cards = list(deck)
     while len(cards) < count:
         cards.extend(rng.permutation(items).tolist())

@@ -1,4 +1,4 @@
-"""The whole circle without the web, in virtual time: ask, answer, refit, choose queries."""
+"""Simulation of an experiment in virtual time: assign, answer, refit, choose queries."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from accelerando.crowd._assignment import Desk, Served
-from accelerando.crowd._calibration import Claims
+from accelerando._validation import check_integer, check_number
+from accelerando.crowd._assignment import AssignedQuery, QueryAssigner
 from accelerando.crowd._embedding import OrdinalEmbedding
-from accelerando.crowd._posterior import Belief
+from accelerando.crowd._refit import Refitter
 from accelerando.crowd._respond import ResponseModel
 from accelerando.crowd._sampler import Sampler
 from accelerando.crowd._triplets import Triplets
@@ -25,14 +25,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Simulation:
-    """What happened; one entry per answer, in order of arrival.
+    """The record of a simulated experiment: one entry per answer, in order of arrival.
 
     Attributes
     ----------
     queries, triplets : array of shape (n_answers, 3)
         As asked ``(head, left, right)`` and as answered ``(head, winner, loser)``.
     sampler : list of str
-        Who proposed each query.
+        Name of the sampler that proposed each query.
     at_random : array of bool
         Queries that no score chose: a fair held-out set.
     fallback : array of bool
@@ -45,7 +45,7 @@ class Simulation:
     snapshots : dict of int to array
         Positions of the running embedding when that many answers had arrived.
     n_refits, n_skipped : int
-        Refits made; queries the response model had no answer to.
+        Number of refits; number of queries the response model had no answer to.
     """
 
     queries: Triplets
@@ -62,58 +62,20 @@ class Simulation:
 
 
 @dataclass
-class Refitter:
-    """The worker's turn: take in new answers, refit warm, rebuild the posterior.
-
-    Cold starts join whenever the number of answers has doubled since they last did: early
-    embeddings sit in poor local minima, late ones are not worth leaving.
-    """
-
-    model: OrdinalEmbedding
-    warmup: int
-    temper: float
-    cold_at: int = 0
-    n_refits: int = 0
-    claims: Claims = field(default_factory=Claims)
-
-    def turn(self, triplets: Triplets, chosen: NDArray[np.bool_] | None = None) -> Belief | None:
-        """The belief after all these answers, or None while there are too few.
-
-        ``chosen`` marks answers to queries that a score chose; without it, the embedding is trusted
-        whatever they say.
-        """
-        if len(triplets) < self.warmup:
-            return None
-        self.n_refits += 1
-        if chosen is not None and hasattr(self.model, "embedding_"):
-            known = self.model.n_answers_
-            self.claims.add(self.model, triplets[known:], chosen[known:])
-        if len(triplets) >= 2 * self.cold_at:
-            self.cold_at = len(triplets)
-            self.model.set_params(warm_start=True).fit(triplets)
-        else:
-            self.model.partial_fit(triplets[self.model.n_answers_ :])
-        n_items, d = self.model.embedding_.shape
-        # Shifting and turning the whole embedding changes nothing.
-        trust = self.claims.trust(len(triplets), n_items * d - d * (d + 1) // 2)
-        return Belief.from_embedding(self.model, triplets, temper=self.temper, trust=trust)
-
-
-@dataclass
 class _Log:
-    served: list[Served] = field(default_factory=list)
-    left_won: list[bool] = field(default_factory=list)
+    assigned: list[AssignedQuery] = field(default_factory=list)
     participant: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     rows: list[tuple[int, int, int]] = field(default_factory=list)
     skipped: int = 0
 
-    def record(self, served: Served, left_won: bool, participant: int, now: float) -> None:
-        head, left, right, _ = served.query
-        self.served.append(served)
-        self.left_won.append(left_won)
+    def record(
+        self, assigned: AssignedQuery, left_won: bool, participant: int, time: float
+    ) -> None:
+        head, left, right, _ = assigned.query
+        self.assigned.append(assigned)
         self.participant.append(participant)
-        self.seconds.append(now)
+        self.seconds.append(time)
         self.rows.append((head, left, right) if left_won else (head, right, left))
 
     @property
@@ -122,7 +84,7 @@ class _Log:
 
     @property
     def chosen(self) -> NDArray[np.bool_]:
-        return np.array([served.query.score is not None for served in self.served], dtype=bool)
+        return np.array([one.query.score is not None for one in self.assigned], dtype=bool)
 
 
 def simulate(
@@ -146,21 +108,24 @@ def simulate(
 ) -> Simulation:
     """Run an experiment in virtual time.
 
-    Participants answer independently, each with exponential waiting times, ``rate`` answers per
-    second all together. As in the service, a refit starts when the worker is free and at least
-    ``refit_every`` new answers are there; it takes ``refit_seconds``, during which queries
-    of the older belief are handed out.
+    Participants answer independently of each other, with exponential waiting times and a total of
+    ``rate`` answers per second. As in the service, a refit starts when the worker is free and at
+    least ``refit_every`` new answers have arrived. It takes ``refit_seconds``, during which
+    participants get queries of the previous posterior.
 
     Parameters
     ----------
     items : int
-        How many items there are.
+        Number of items.
     sampler : Sampler or mapping of str to Sampler
+        One sampler, such as :class:`ARR`, or several by name.
     response_model : callable
-        ``(queries, rng) -> answers``; see :mod:`accelerando.crowd._respond`.
+        ``(queries, rng) -> answers``: an array of queries ``(head, left, right)`` in, and for each
+        of them 1 (left), 0 (right) or −1 (no answer) out; for example :class:`AlienEggs`.
     n_answers : int
-        When to stop.
+        Number of answers after which the run ends.
     participants : int, default=10
+        Number of participants.
     rate : float, default=1
         Answers per second.
     shares : mapping of str to float, optional
@@ -172,15 +137,18 @@ def simulate(
     temper : float, default=0.3
         Exponent of the posterior.
     refit_every : int, default=10
+        New answers before a refit starts.
     refit_seconds : float, default=0.05
+        Duration of a refit, in virtual time.
     queue_length : int, optional
         Queries proposed after each refit; twice the number of items by default.
     snapshots : sequence of int
         Numbers of answers at which to keep the positions.
     stop : callable, optional
         ``(triplets, positions) -> bool``, called at each snapshot with the answers so far and the
-        running positions (None as long as there are none); true ends the run.
+        running positions (None before the first fit). The run ends when it returns True.
     random_state : int, default=0
+        Seed of the participants and the samplers.
 
     Examples
     --------
@@ -189,15 +157,15 @@ def simulate(
     >>> run.triplets.shape, run.n_refits > 10
     ((200, 3), True)
     """
-    _require(n_answers >= 1, "n_answers", "at least 1", n_answers)
-    _require(participants >= 1, "participants", "at least 1", participants)
-    _require(rate > 0, "rate", "positive", rate)
-    _require(refit_every >= 1, "refit_every", "at least 1", refit_every)
-    _require(refit_seconds >= 0, "refit_seconds", "at least 0", refit_seconds)
+    check_integer("simulate", "n_answers", n_answers)
+    check_integer("simulate", "participants", participants)
+    check_number("simulate", "rate", rate, above=0)
+    check_integer("simulate", "refit_every", refit_every)
+    check_number("simulate", "refit_seconds", refit_seconds, minimum=0)
     named = {"sampler": sampler} if isinstance(sampler, Sampler) else dict(sampler)
-    desk = Desk(items, named, shares, queue_length)
-    state = desk.open(random_state)
-    desk.refill(state, None)
+    assigner = QueryAssigner(items, named, shares, queue_length)
+    state = assigner.start(random_state)
+    assigner.refill(state, None)
     base = OrdinalEmbedding() if embedding is None else clone(embedding)
     base.set_params(n_items=items, random_state=random_state)
     refitter = Refitter(base, items if warmup is None else warmup, temper)
@@ -205,48 +173,48 @@ def simulate(
     wanted, kept = set(snapshots), {}
     log = _Log()
 
-    # Who answers next, and when: (time, participant).
+    # Heap of (time of the next answer, participant).
     waiting = [(rng.exponential(participants / rate), who) for who in range(participants)]
     heapq.heapify(waiting)
-    finished: float | None = None  # when the worker's present turn ends
-    known = 0  # answers it has started to work on
+    refit_ends: float | None = None
+    known = 0  # number of answers that the running refit uses
     while len(log.rows) < n_answers:
-        now, who = heapq.heappop(waiting)
-        if finished is not None and finished <= now:
-            desk.refill(state, refitter.turn(log.triplets[:known], log.chosen[:known]))
-            finished = None
+        time, who = heapq.heappop(waiting)
+        if refit_ends is not None and refit_ends <= time:
+            assigner.refill(state, refitter.update(log.triplets[:known], log.chosen[:known]))
+            refit_ends = None
         try:
-            served = desk.ask(state, str(who))
+            assigned = assigner.assign(state, str(who))
         except LookupError:
             if not waiting:
                 break
             continue
-        answer = int(response_model(np.array([served.query[:3]], dtype=np.intp), rng)[0])
-        heapq.heappush(waiting, (now + rng.exponential(participants / rate), who))
+        answer = int(response_model(np.array([assigned.query[:3]], dtype=np.intp), rng)[0])
+        heapq.heappush(waiting, (time + rng.exponential(participants / rate), who))
         if answer < 0:
             log.skipped += 1
             continue
-        log.record(served, answer == 1, who, now)
+        log.record(assigned, answer == 1, who, time)
         if len(log.rows) in wanted:
             positions = getattr(refitter.model, "embedding_", None)
             if positions is not None:
                 kept[len(log.rows)] = positions.copy()
             if stop is not None and stop(log.triplets, positions):
                 break
-        if desk.adaptive and finished is None and len(log.rows) - known >= refit_every:
+        if assigner.adaptive and refit_ends is None and len(log.rows) - known >= refit_every:
             known = len(log.rows)
-            finished = now + refit_seconds
+            refit_ends = time + refit_seconds
     return _result(log, refitter, kept)
 
 
 def _result(log: _Log, refitter: Refitter, snapshots: dict[int, Array]) -> Simulation:
-    queries = np.array([served.query[:3] for served in log.served], dtype=np.intp).reshape(-1, 3)
+    queries = np.array([one.query[:3] for one in log.assigned], dtype=np.intp).reshape(-1, 3)
     return Simulation(
         queries=queries,
         triplets=log.triplets,
-        sampler=[served.sampler for served in log.served],
+        sampler=[one.sampler for one in log.assigned],
         at_random=~log.chosen,
-        fallback=np.array([served.fallback for served in log.served], dtype=bool),
+        fallback=np.array([one.fallback for one in log.assigned], dtype=bool),
         participant=np.array(log.participant, dtype=np.intp),
         seconds=np.array(log.seconds),
         embedding=refitter.model if refitter.n_refits else None,
@@ -254,8 +222,3 @@ def _result(log: _Log, refitter: Refitter, snapshots: dict[int, Array]) -> Simul
         n_refits=refitter.n_refits,
         n_skipped=log.skipped,
     )
-
-
-def _require(holds: bool, name: str, allowed: str, value: object) -> None:
-    if not holds:
-        raise ValueError(f"{name} must be {allowed}; got {value!r}.")

@@ -1,4 +1,4 @@
-"""Answers as an array: rows ``(head, winner, loser)`` of item numbers, checked once at the door."""
+"""Triplets: answers as an array of rows ``(head, winner, loser)``, checked on entry."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ Triplets = NDArray[np.intp]
 def as_triplets(
     triplets: ArrayLike, answers: ArrayLike | None = None, *, n_items: int | None = None
 ) -> Triplets:
-    """Rows ``(head, winner, loser)`` from triplets, or from queries and their answers.
+    """Return rows ``(head, winner, loser)`` from triplets, or from queries and their answers.
 
     Parameters
     ----------
     triplets : array of shape (n_answers, 3)
         Rows ``(head, winner, loser)``; with ``answers`` given, queries ``(head, left, right)``.
     answers : array of shape (n_answers,), optional
-        What was answered: booleans (true: the left item is nearer to the head) or the number of
-        the chosen item.
+        Booleans (True: the left item is more like the head) or the numbers of the chosen items.
     n_items : int, optional
-        Every item number must lie below it.
+        Number of items; every item number must be smaller.
 
     Examples
     --------
@@ -40,7 +39,8 @@ def as_triplets(
     chosen = np.asarray(answers)
     if chosen.shape != (len(rows),):
         raise ValueError(
-            f"answers must hold one entry per query, shape ({len(rows)},); got {chosen.shape}."
+            f"answers must have shape ({len(rows)},), one entry per query. "
+            f"Got shape {chosen.shape} instead."
         )
     if chosen.dtype == np.bool_:
         left_won = chosen
@@ -50,55 +50,62 @@ def as_triplets(
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
             raise ValueError(
-                f"answers must be booleans (true: left) or the chosen item, which is left or "
-                f"right of its query; row {at} answers {chosen[at]} to query {rows[at].tolist()}."
+                "answers must be Booleans (True: left) or the left or right item of each query. "
+                f"Got {chosen[at]} for the query {rows[at].tolist()} in row {at} instead."
             )
     else:
         raise TypeError(
-            f"answers must be booleans (true: left) or item numbers; got dtype {chosen.dtype}."
+            "answers must be Booleans (True: left) or item numbers. Got dtype "
+            f"{chosen.dtype} instead."
         )
     return np.where(left_won[:, None], rows, rows[:, [0, 2, 1]])
 
 
 def as_queries(rows: ArrayLike, *, n_items: int | None = None, name: str = "queries") -> Triplets:
-    """An ``(n, 3)`` array of three different item numbers per row."""
+    """Return an ``(n, 3)`` array with three different item numbers per row."""
     raw: NDArray[Any] = np.asarray(rows)
     if raw.size == 0:
         return np.empty((0, 3), dtype=np.intp)
     if raw.ndim != 2 or raw.shape[1] != 3:
         raise ValueError(
-            f"{name} must have shape (n, 3), one item number per column; got {raw.shape}."
+            f"{name} must have shape (n, 3), one item number per column. "
+            f"Got shape {raw.shape} instead."
         )
     if not np.issubdtype(raw.dtype, np.integer):
         if not np.issubdtype(raw.dtype, np.floating) or not np.array_equal(raw, np.floor(raw)):
-            raise TypeError(f"{name} must hold whole item numbers; got dtype {raw.dtype}.")
+            raise TypeError(f"{name} must contain integers. Got dtype {raw.dtype} instead.")
         raw = raw.astype(np.int64)
     bad = (raw < 0).any(axis=1)
     if n_items is not None:
         bad |= (raw >= n_items).any(axis=1)
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
-        limit = "at least 0" if n_items is None else f"0 to {n_items - 1} (n_items={n_items})"
-        raise ValueError(f"{name} must hold item numbers {limit}; row {at} is {raw[at].tolist()}.")
+        limit = (
+            "of at least 0" if n_items is None else f"from 0 to {n_items - 1} (n_items={n_items})"
+        )
+        raise ValueError(
+            f"{name} must contain item numbers {limit}. Got {raw[at].tolist()} in row {at} instead."
+        )
     same = (raw[:, 0] == raw[:, 1]) | (raw[:, 0] == raw[:, 2]) | (raw[:, 1] == raw[:, 2])
     if same.any():
         at = int(np.flatnonzero(same)[0])
         raise ValueError(
-            f"{name} must name three different items per row; row {at} is {raw[at].tolist()}."
+            f"{name} must contain three different items per row. "
+            f"Got {raw[at].tolist()} in row {at} instead."
         )
     return raw.astype(np.intp, copy=False)
 
 
 def as_weights(sample_weight: ArrayLike | None, n_answers: int) -> NDArray[np.float64]:
-    """One finite weight of at least zero per answer; ones when none are given."""
+    """Return one finite weight of at least 0 per answer; ones by default."""
     if sample_weight is None:
         return np.ones(n_answers)
     weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (n_answers,):
         raise ValueError(
-            f"sample_weight must hold one weight per answer, shape ({n_answers},); "
-            f"got {weights.shape}."
+            f"sample_weight must have shape ({n_answers},), one weight per answer. Got shape "
+            f"{weights.shape} instead."
         )
     if not np.isfinite(weights).all() or (weights < 0).any():
-        raise ValueError("sample_weight must be finite and at least 0; some entries are not.")
+        raise ValueError("sample_weight must contain finite numbers of at least 0. Some are not.")
     return weights

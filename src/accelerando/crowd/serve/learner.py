@@ -1,4 +1,4 @@
-"""The worker's view of one experiment: answers in, embedding and queue out."""
+"""The learner of one experiment: reads answers, fits the embedding, fills the queues."""
 
 from __future__ import annotations
 
@@ -9,27 +9,51 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from accelerando.crowd._assignment import DeskState
+from accelerando.crowd._assignment import AssignmentState, QueryList
 from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._metrics import triplet_accuracy
-from accelerando.crowd._posterior import Belief
+from accelerando.crowd._posterior import Posterior
+from accelerando.crowd._refit import Refitter
 from accelerando.crowd._sampler import Query, SamplerState, Search
-from accelerando.crowd._simulate import Refitter
 from accelerando.crowd.store import published
-from accelerando.crowd.store.experiments import Frame, Now
+from accelerando.crowd.store.experiments import Frame, Snapshot
 from accelerando.crowd.store.published import Fitted
 
-__all__ = ["LOOK_BACK", "Study", "turned"]
+__all__ = ["LOOK_BACK", "Learner", "aligned"]
 
-# On PostgreSQL an answer may become visible after one with a larger number, if it was written by
-# another process at the same moment: look back this far.
+# With PostgreSQL an answer may become visible after one with a larger sequence number, if two
+# processes write at the same time. Each read starts this many numbers earlier.
 LOOK_BACK = 1000
 _TESTED_PER_ROW = 20
 
 
 @dataclass
-class Study:
-    """What a worker remembers about an experiment; all of it can be rebuilt from the store."""
+class Learner:
+    """State of the worker for one experiment, which can be rebuilt from the database.
+
+    Attributes
+    ----------
+    frame : Frame
+        The experiment.
+    revision : int
+        Revision of the answers; a new one requires a new learner.
+    refitter : Refitter
+    states : dict of str to SamplerState
+    seen, last
+        Sequence numbers of the recent answers that were read, and the largest one.
+    rows : list
+        All answers ``(head, winner, loser)``.
+    chosen : list of bool
+        For each row, whether a score chose its query.
+    untested : list
+        Random answers that the embedding was neither fitted to nor tested on.
+    right, tested : float, int
+        Number of correct predictions and of tests since accuracy was last published.
+    fresh : int
+        Number of answers since the last turn.
+    shown : array or None
+        The positions that were published last.
+    """
 
     frame: Frame
     revision: int
@@ -38,7 +62,7 @@ class Study:
     seen: set[int] = field(default_factory=set)
     last: int = 0
     rows: list[tuple[int, int, int]] = field(default_factory=list)
-    chosen: list[bool] = field(default_factory=list)  # of each row: whether a score chose its query
+    chosen: list[bool] = field(default_factory=list)
     untested: list[tuple[int, int, int]] = field(default_factory=list)
     right: float = 0.0
     tested: int = 0
@@ -46,37 +70,37 @@ class Study:
     shown: NDArray[np.float64] | None = None
 
     @classmethod
-    def open(cls, connection: Connection, now: Now) -> Study:
-        """Begin where the worker before this one stopped."""
-        frame, wishes = now.frame, now.frame.settings.embedding
+    def open(cls, connection: Connection, snapshot: Snapshot) -> Learner:
+        """Return a learner that continues from the last published state."""
+        frame, settings = snapshot.frame, snapshot.frame.settings.embedding
         model = OrdinalEmbedding(
-            wishes.dimensions,
-            wishes.noise,
-            wishes.lapse,
+            settings.dimensions,
+            settings.noise,
+            settings.lapse,
             n_items=frame.n_items,
             random_state=frame.settings.seed,
         )
-        warmup = frame.n_items if wishes.warmup is None else wishes.warmup
-        states = frame.desk.open(frame.settings.seed).samplers
+        warmup = frame.n_items if settings.warmup is None else settings.warmup
+        states = frame.assigner.start(frame.settings.seed).samplers
         states |= {
             name: state
             for name, state in published.saved_states(connection, frame).items()
             if name in states
         }
-        study = cls(frame, now.revision, Refitter(model, warmup, wishes.temper), states)
-        study.take(connection, look_back=0)
+        learner = cls(frame, snapshot.revision, Refitter(model, warmup, settings.temper), states)
+        learner.take(connection, look_back=0)
         row = published.newest(connection, frame)
-        if row is not None and len(study.rows) >= warmup:
-            shape = frame.n_items, wishes.dimensions
+        if row is not None and len(learner.rows) >= warmup:
+            shape = frame.n_items, settings.dimensions
             positions = np.array(row.positions, dtype=float)
             if positions.shape == shape:
-                model.fit(study.triplets, init=positions)
-                study.shown = positions
-                study._face_the_same_way()
-                study.refitter.cold_at = len(study.rows)
-        # Answers that an earlier embedding may have seen cannot test it any more.
-        study.untested.clear()
-        return study
+                model.fit(learner.triplets, init=positions)
+                learner.shown = positions
+                learner._align()
+                learner.refitter.cold_at = len(learner.rows)
+        # The published embedding was fitted to some of these answers, so they cannot test it.
+        learner.untested.clear()
+        return learner
 
     @property
     def triplets(self) -> NDArray[np.intp]:
@@ -84,7 +108,7 @@ class Study:
         return np.array(self.rows, dtype=np.intp).reshape(-1, 3)
 
     def take(self, connection: Connection, look_back: int) -> int:
-        """Read new answers; how many there were."""
+        """Read new answers; return how many there are."""
         after = max(0, self.last - look_back)
         count = 0
         for row in published.new_answers(connection, self.frame.id, after):
@@ -104,54 +128,59 @@ class Study:
         return count
 
     def _is_fair(self, sampler: str) -> bool:
-        """Whether queries without a score of this sampler are random ones."""
+        """Return True if queries of this sampler without a score are random ones."""
         known = self.frame.settings.samplers.get(sampler)
         return known is not None and known.kind != "Validation"
 
     def is_due(self, ready: dict[str, list[Query]]) -> bool:
-        """New answers to learn from, or a queue that runs dry."""
+        """Return True if there are new answers or a queue is nearly empty."""
         if self.fresh and len(self.rows) >= self.refitter.warmup:
             return True
-        adaptive = [name for name, s in self.frame.desk.samplers.items() if s.adaptive]
+        adaptive = [name for name, s in self.frame.assigner.samplers.items() if s.adaptive]
         return any(len(ready.get(name, [])) < self.frame.n_items for name in adaptive)
 
     def work(
         self, ready: dict[str, list[Query]], search: Search
     ) -> tuple[dict[str, list[Query]], Fitted | None]:
-        """One turn: test, refit, search. New queues, and the new embedding if there is one."""
+        """Take a turn: test, refit, search. Return new queues, and the embedding if it is new."""
         begin = time.perf_counter()
         self._test()
-        belief: Belief | None = None
+        posterior: Posterior | None = None
         rows = self.triplets
-        learnt = self.fresh > 0 or not hasattr(self.refitter.model, "embedding_")
-        if len(rows) >= self.refitter.warmup and learnt:
-            belief = self.refitter.turn(rows, np.array(self.chosen))
-            self._face_the_same_way()
+        is_new = self.fresh > 0 or not hasattr(self.refitter.model, "embedding_")
+        if len(rows) >= self.refitter.warmup and is_new:
+            posterior = self.refitter.update(rows, np.array(self.chosen))
+            self._align()
         elif len(rows) >= self.refitter.warmup:
             model = self.refitter.model
-            belief = Belief.from_embedding(model, rows, temper=self.refitter.temper)
-        state = DeskState(self.frame.settings.seed, samplers=self.states, queues=dict(ready))
-        desk = self.frame.desk
-        desk.refill(state, belief, search)
+            posterior = Posterior.from_embedding(model, rows, temper=self.refitter.temper)
+        state = AssignmentState(self.frame.settings.seed, samplers=self.states)
+        state.queues.update({name: QueryList(queries) for name, queries in ready.items()})
+        assigner = self.frame.assigner
+        assigner.refill(state, posterior, search)
         self.states = state.samplers
         self.fresh = 0
-        queues = {name: list(queue) for name, queue in state.queues.items()}
-        if belief is None or not learnt:
+        queues = {
+            name: queue.queries
+            for name, queue in state.queues.items()
+            if isinstance(queue, QueryList)
+        }
+        if posterior is None or not is_new:
             return queues, None
         return queues, self._fitted(time.perf_counter() - begin)
 
-    def _face_the_same_way(self) -> None:
-        """Turn the embedding as the one before: whoever watches sees items move, not a jump.
+    def _align(self) -> None:
+        """Align the embedding with the one shown before, so that the map does not jump.
 
-        Answers say something about distances only, so turning changes nothing that was learnt.
+        Answers depend on distances only, so a rotation or reflection does not change the fit.
         """
         model = self.refitter.model
         if self.shown is not None:
-            model.embedding_ = turned(model.embedding_, self.shown)
+            model.embedding_ = aligned(model.embedding_, self.shown)
         self.shown = model.embedding_
 
     def _test(self) -> None:
-        """Compare the embedding with random answers that it has not seen yet."""
+        """Test the embedding on random answers that it was not fitted to."""
         model = self.refitter.model
         if self.untested and hasattr(model, "embedding_"):
             share = triplet_accuracy(model.embedding_, self.untested)
@@ -176,16 +205,16 @@ class Study:
         )
 
 
-def turned(positions: NDArray[np.float64], like: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rotate, mirror and shift positions so that they lie as near as possible to others.
+def aligned(positions: NDArray[np.float64], like: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rotate, reflect and shift positions to minimize their distance to others.
 
     Examples
     --------
     >>> before = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
-    >>> bool(np.allclose(turned(before[:, ::-1] + 7, before), before))
+    >>> bool(np.allclose(aligned(before[:, ::-1] + 7, before), before))
     True
     """
-    centre = like.mean(axis=0)
+    center = like.mean(axis=0)
     moved = positions - positions.mean(axis=0)
-    left, _, right = np.linalg.svd(moved.T @ (like - centre))
-    return np.asarray(moved @ (left @ right) + centre)
+    left, _, right = np.linalg.svd(moved.T @ (like - center))
+    return np.asarray(moved @ (left @ right) + center)

@@ -1,16 +1,25 @@
-"""What the service says no to."""
+"""Errors of the HTTP interface."""
 
 from __future__ import annotations
 
 from accelerando.exceptions import AccelerandoError
 
-__all__ = ["Refused"]
+__all__ = ["ApiError"]
 
 
-class Refused(AccelerandoError):  # noqa: N818 (it is an answer, not a mistake)
-    """A request that cannot be granted, with a code for programs and a sentence for people.
+class ApiError(AccelerandoError):
+    """A request that is refused, with a code for programs and a sentence for people.
 
-    It is raised before anything is written, so that others in the same transaction do not suffer.
+    Raise it before anything is written, because other requests may share the transaction.
+
+    Parameters
+    ----------
+    code : str
+        A short identifier, such as ``"unknown_experiment"``.
+    message : str
+        A sentence for people.
+    status : int, default=409
+        The HTTP status.
     """
 
     def __init__(self, code: str, message: str, status: int = 409) -> None:

@@ -1,13 +1,13 @@
-"""Many small writes, few commits.
+"""Group commit: run concurrent writes in one transaction.
 
-A commit that is on disk costs a millisecond or ten. All writes that wait are run in one
-transaction, which is committed, and only then every caller is told that it is done: under load many
-answers share one commit, without load each has its own at once.
+A durable commit takes one to ten milliseconds. All waiting writes run in one transaction, and their
+callers resume after its commit. Under load many answers share one commit; without load each answer
+is committed at once.
 
-Statements to SQLite take microseconds, less than it takes two threads to pass the interpreter to
-each other: they are run where the requests are, in the event loop. A thread that writes without a
-pause would also keep the worker's writes out, for SQLite has no queue. A server's statements are
-waited for in a thread, and so is SQLite when somebody else holds its lock.
+SQLite statements take microseconds, less than a switch between threads, so they run in the event
+loop. A thread that writes continuously would also starve the worker's writes, because SQLite has no
+fair queue. PostgreSQL statements run in a thread, and so do SQLite statements while another process
+holds the lock.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from accelerando.crowd.store import Store
-from accelerando.crowd.store.errors import Refused
+from accelerando.crowd.store.errors import ApiError
 
-__all__ = ["Writer"]
+__all__ = ["GroupCommit"]
 
 Result = TypeVar("Result")
 _MOST = 128
 
 
 @dataclass
-class _Wish:
-    """A function to run within a transaction, and who waits for its result."""
+class _Write:
+    """A function to run in a transaction, and the future of its result."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -42,8 +42,11 @@ class _Wish:
     future: asyncio.Future[Any]
 
 
-class Writer:
-    """The one place of this process that writes.
+_Queue: TypeAlias = "queue.SimpleQueue[_Write | None]"
+
+
+class GroupCommit:
+    """Run the writes of this process in shared transactions.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ class Writer:
     >>> import tempfile
     >>> from sqlalchemy import text
     >>> store = Store(f"sqlite:///{tempfile.mkdtemp()}/crowd.sqlite")
-    >>> writer = Writer(store)
+    >>> writer = GroupCommit(store)
     >>> async def ask():
     ...     return await writer.run(lambda rows: rows.execute(text("SELECT 7")).scalar())
     >>> asyncio.run(ask())
@@ -64,120 +67,125 @@ class Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._wishes: queue.SimpleQueue[_Wish | None] = queue.SimpleQueue()
+        self._queue: _Queue = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._waiting: list[_Wish] = []
-        self._in_thread = 0
+        self._waiting: list[_Write] = []
+        self._n_queued = 0
         self._lock = threading.Lock()
         self.batches = 0
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """``function(connection, *arguments)`` in a transaction; returns after its commit."""
+        """Run ``function(connection, *arguments)`` in a transaction; return after its commit."""
         loop = asyncio.get_running_loop()
-        wish = _Wish(function, arguments, loop, loop.create_future())
-        if self._store.is_sqlite and not self._in_thread:
-            self._waiting.append(wish)
+        write = _Write(function, arguments, loop, loop.create_future())
+        if self._store.is_sqlite and not self._n_queued:
+            self._waiting.append(write)
             if len(self._waiting) == 1:
-                loop.call_soon(self._work_here)
+                loop.call_soon(self._run_in_loop)
         else:
-            self._hand_over([wish])
-        result: Result = await wish.future
+            self._queue_for_thread([write])
+        result: Result = await write.future
         return result
 
-    def _work_here(self) -> None:
-        wishes, self._waiting = self._waiting, []
+    def _run_in_loop(self) -> None:
+        writes, self._waiting = self._waiting, []
         self.batches += 1
-        self._together(wishes, patient=False)
+        self._run_batch(writes, patient=False)
 
-    def _hand_over(self, wishes: list[_Wish]) -> None:
-        """Let the thread do it: it may wait."""
+    def _queue_for_thread(self, writes: list[_Write]) -> None:
+        """Queue the writes for the thread, which may block."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
+                self._queue = queue.SimpleQueue()
+                self._thread = threading.Thread(
+                    target=self._run_in_thread, args=(self._queue,), name="writer", daemon=True
+                )
                 self._thread.start()
-            self._in_thread += len(wishes)
-            for wish in wishes:
-                self._wishes.put(wish)
+            self._n_queued += len(writes)
+            for write in writes:
+                self._queue.put(write)
 
     def close(self) -> None:
-        """Finish what waits, then stop; whoever comes later starts a new thread."""
+        """Finish the queued writes and stop the thread; a later write starts a new one."""
         with self._lock:
-            if self._thread is not None:
-                self._wishes.put(None)
-                self._thread.join()
-                self._thread = None
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                self._queue.put(None)
+        # Without the lock, which the thread needs to finish.
+        if thread is not None:
+            thread.join()
 
-    def _work(self) -> None:
+    def _run_in_thread(self, waiting: _Queue) -> None:
         while True:
-            wish = self._wishes.get()
-            if wish is None:
+            write = waiting.get()
+            if write is None:
                 return
-            wishes = [wish]
-            while len(wishes) < _MOST:
+            writes = [write]
+            while len(writes) < _MOST:
                 try:
-                    more = self._wishes.get_nowait()
+                    more = waiting.get_nowait()
                 except queue.Empty:
                     break
                 if more is None:
-                    self._wishes.put(None)
+                    waiting.put(None)
                     break
-                wishes.append(more)
+                writes.append(more)
             self.batches += 1
-            self._together(wishes, patient=True)
+            self._run_batch(writes, patient=True)
             with self._lock:
-                self._in_thread -= len(wishes)
+                self._n_queued -= len(writes)
 
-    def _together(self, wishes: list[_Wish], *, patient: bool) -> None:
+    def _run_batch(self, writes: list[_Write], *, patient: bool) -> None:
         try:
             with self._store.write(patient=patient) as connection:
-                done = [(wish, *_run(wish, connection)) for wish in wishes]
+                done = [(write, *_run(write, connection)) for write in writes]
         except Exception as error:
             if not patient and is_locked(error):
-                self._hand_over(wishes)
+                self._queue_for_thread(writes)
                 return
-            # Somebody's write failed, or the commit: nothing of this batch is on disk. Alone, each
-            # gets what it deserves.
-            if len(wishes) > 1:
-                for wish in wishes:
-                    self._together([wish], patient=patient)
+            # A write or the commit failed, so nothing of this batch is stored. Run the writes one
+            # by one, so that only the failing one raises.
+            if len(writes) > 1:
+                for write in writes:
+                    self._run_batch([write], patient=patient)
             else:
-                _tell([(wishes[0], None, error)])
+                _resolve_all([(writes[0], None, error)])
             return
-        _tell(done)
+        _resolve_all(done)
 
 
-def _tell(done: list[tuple[_Wish, Any, Exception | None]]) -> None:
-    """Wake those who wait: one call for all of an event loop, for waking it is what costs."""
-    for loop in {id(wish.loop): wish.loop for wish, _, _ in done}.values():
+def _resolve_all(done: list[tuple[_Write, Any, Exception | None]]) -> None:
+    """Resolve the futures with one call per event loop, because waking a loop is expensive."""
+    for loop in {id(write.loop): write.loop for write, _, _ in done}.values():
         mine = [entry for entry in done if entry[0].loop is loop]
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_resolve, mine)
 
 
-def _resolve(done: list[tuple[_Wish, Any, Exception | None]]) -> None:
-    for wish, result, error in done:
-        if wish.future.done():
-            continue  # the caller has gone away; what was written is written
+def _resolve(done: list[tuple[_Write, Any, Exception | None]]) -> None:
+    for write, result, error in done:
+        if write.future.done():
+            continue  # the caller was canceled; the write is stored
         if error is None:
-            wish.future.set_result(result)
+            write.future.set_result(result)
         else:
-            wish.future.set_exception(error)
+            write.future.set_exception(error)
 
 
-def _run(wish: _Wish, connection: Connection) -> tuple[Any, Exception | None]:
+def _run(write: _Write, connection: Connection) -> tuple[Any, Exception | None]:
     try:
-        return wish.function(connection, *wish.arguments), None
-    except Refused as refusal:  # raised before anything was written
-        return None, refusal
+        return write.function(connection, *write.arguments), None
+    except ApiError as error:  # raised before anything was written
+        return None, error
 
 
 def is_locked(error: Exception) -> bool:
-    """Whether somebody else is writing to this SQLite file."""
+    """Return True if another process holds the lock of the SQLite file."""
     return isinstance(error, OperationalError) and "locked" in str(error.orig)
 
 
-def is_away(error: DBAPIError) -> bool:
-    """Whether trying again later may help: disk full, database locked or gone."""
+def is_unavailable(error: DBAPIError) -> bool:
+    """Return True if a retry may help: disk full, database locked or unreachable."""
     words = str(error.orig).lower()
     signs = ("disk", "full", "locked", "readonly", "connect", "server closed", "terminat", "i/o")
     return error.connection_invalidated or any(sign in words for sign in signs)

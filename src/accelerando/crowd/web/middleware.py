@@ -1,4 +1,4 @@
-"""Headers on every response, limits on every request."""
+"""Middleware: security headers on responses and limits on the size of requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RULES = {
 
 
 def page_policy(hosts: list[str] | None = None) -> str:
-    """The content security policy of a page; ``hosts`` may show pictures in it, too."""
+    """Return the content security policy of a page; `hosts` are allowed sources of media."""
     rules = dict(_RULES)
     if hosts:
         for rule in ("img-src", "media-src"):
@@ -48,7 +48,7 @@ _HEADERS = {
 
 
 class SafeHeaders:
-    """Adds what a response does not say itself."""
+    """Add security headers that a response does not set itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -73,17 +73,18 @@ class SafeHeaders:
 
 
 class BodyLimit:
-    """Refuses bodies that are too large, by their header or while they come in.
+    """Refuse bodies that are too large, by their header or while they arrive.
 
     Parameters
     ----------
     app : ASGI app
     most : int
-        Bytes, for most requests.
+        Maximum number of bytes of most requests.
     uploads : int
-        Bytes, for the paths that take files, if whoever sends them may.
+        Maximum number of bytes of requests with files by experimenters.
     may_upload : coroutine function
-        From a scope to whether an experimenter sent it: bodies are read before a route is asked.
+        Returns True if an experimenter sent the request with this scope. It is needed here because
+        bodies are read before a route runs.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class BodyLimit:
             message = await receive()
             seen += len(message.get("body", b""))
             if seen > most:
-                raise _TooLarge
+                raise _TooLargeError
             return message
 
         async def say(message: Message) -> None:
@@ -122,24 +123,24 @@ class BodyLimit:
             if seen <= most:
                 await send(message)
             elif not refused:
-                # Whatever the route made of a body that broke off.
+                # Replace the response of the route to a truncated body.
                 refused = True
                 await _refuse(send, most)
 
         try:
             await self.app(scope, count, say)
-        except _TooLarge:
+        except _TooLargeError:
             if not refused:
                 await _refuse(send, most)
 
 
-class _TooLarge(Exception):  # noqa: N818 (never leaves this file)
+class _TooLargeError(Exception):
     pass
 
 
 async def _refuse(send: Send, most: int) -> None:
     what: dict[str, Any] = {
-        "error": {"code": "too_large", "message": f"At most {most:,} bytes are taken."}
+        "error": {"code": "too_large", "message": f"The request is larger than {most:,} bytes."}
     }
     body = json.dumps(what).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]

@@ -1,4 +1,4 @@
-"""What goes over the wire to participants."""
+"""Schemas: JSON of the HTTP interface of participants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accelerando.crowd.store.session import Standing
 
 __all__ = ["AnswerIn", "ConsentIn", "ParticipantIn", "SessionOut", "item_json", "session_json"]
 
-# What the databases can hold; anything else was never one of our numbers.
+# The range of INTEGER columns.
 ItemNumber = Annotated[int, Field(ge=0, lt=2**31)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 ShortText = Annotated[str, Field(max_length=100)]
@@ -29,7 +29,7 @@ class _In(BaseModel):
 
 
 class ParticipantIn(_In):
-    """Somebody opens the page."""
+    """A participant opens the page."""
 
     parameters: dict[ShortText, LongerText] = Field(default={}, max_length=50)
     device: Literal["", "phone", "tablet", "computer"] = ""
@@ -37,13 +37,13 @@ class ParticipantIn(_In):
 
 
 class ConsentIn(_In):
-    """The participant's word on the consent text."""
+    """Whether the participant gives consent."""
 
     agreed: bool
 
 
 class AnswerIn(_In):
-    """One answer; ``winner: null`` skips."""
+    """An answer; ``winner: null`` skips the query."""
 
     query: QueryId
     winner: ItemNumber | None
@@ -53,7 +53,7 @@ class AnswerIn(_In):
 
 
 class ItemOut(BaseModel):
-    """One of the things that are compared."""
+    """An item."""
 
     item: int
     kind: Literal["text", "image", "video", "audio", "html"]
@@ -64,7 +64,7 @@ class ItemOut(BaseModel):
 
 
 class QueryOut(BaseModel):
-    """Is left or right more like head?"""
+    """A query: is left or right more like head?"""
 
     id: str
     kind: Literal["practice", "query"]
@@ -75,7 +75,7 @@ class QueryOut(BaseModel):
 
 
 class ProgressOut(BaseModel):
-    """How far the participant has come."""
+    """Progress of the participant."""
 
     answered: int
     skipped: int
@@ -83,7 +83,7 @@ class ProgressOut(BaseModel):
 
 
 class CompletionOut(BaseModel):
-    """How it ends."""
+    """The end of a session: text, completion code, redirect."""
 
     text_html: str
     code: str | None
@@ -91,7 +91,7 @@ class CompletionOut(BaseModel):
 
 
 class SessionOut(BaseModel):
-    """Where the participant stands."""
+    """The state of a session."""
 
     participant: str
     token: str
@@ -107,7 +107,7 @@ class SessionOut(BaseModel):
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong: a code for programs, a sentence for people."""
+    """An error: a code for programs, a sentence for people."""
 
     code: str
     message: str
@@ -115,13 +115,13 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorOut(BaseModel):
-    """The body of every refusal."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
 
 def item_json(item: Item, number: int, frame: Frame, root: str) -> dict[str, Any]:
-    """An item as pages get it."""
+    """Return an item as JSON."""
     shown: dict[str, Any] = {
         "item": number,
         "kind": item.kind,
@@ -136,16 +136,16 @@ def item_json(item: Item, number: int, frame: Frame, root: str) -> dict[str, Any
 
 
 def session_json(standing: Standing, items: list[Item], secret: bytes, root: str) -> dict[str, Any]:
-    """A session as pages get it."""
-    now, person = standing.now, standing.person
-    settings, frame = now.frame.settings, now.frame
+    """Return a session as JSON."""
+    snapshot, person = standing.snapshot, standing.person
+    settings, frame = snapshot.frame.settings, snapshot.frame
     quota = settings.participants.answers
     outcome = standing.outcome
-    # Somebody who was blocked is not told so: they would only come back under another name.
+    # Blocked participants are not informed, because they might return under another name.
     finished = outcome is not None and outcome != "paused"
     answer: dict[str, Any] = {
         "participant": "" if person is None else person.name,
-        "token": "" if person is None else token(secret, now, person.id),
+        "token": "" if person is None else token(secret, snapshot, person.id),
         "consent_required": standing.consent_required and not finished,
         "practice_left": 0 if person is None else len(settings.practice) - person.practised,
         "progress": {
@@ -177,7 +177,7 @@ def _query(row: Any, items: list[Item], frame: Frame, root: str) -> dict[str, An
 
 
 def _completion(standing: Standing) -> dict[str, Any]:
-    settings, person = standing.now.frame.settings, standing.person
+    settings, person = standing.snapshot.frame.settings, standing.person
     outcome = standing.outcome or "done"
     text = settings.debrief if outcome == "done" else settings.texts.get(outcome, "")
     made = settings.completion.get(outcome)  # type: ignore[call-overload]
@@ -190,7 +190,7 @@ def _completion(standing: Standing) -> dict[str, Any]:
 
 
 def _fill(template: str | None, known: dict[str, str], *, encode: bool) -> str | None:
-    """Replace ``{NAME}`` by what the participant's link said; the page fills in the rest."""
+    """Replace ``{NAME}`` by parameters of the participant's link; the page fills in the rest."""
     if template is None:
         return None
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from accelerando.crowd import CKL, SOE, TSTE, Belief, OrdinalEmbedding, log_posterior
+from accelerando.crowd import CKL, SOE, TSTE, OrdinalEmbedding
+from accelerando.crowd._posterior import Posterior, log_posterior
 
 
 def test_the_posterior_is_the_product_of_the_answers_probabilities():
@@ -51,7 +52,7 @@ def test_a_million_answers_do_not_underflow(eggs):
     table = log_posterior(positions, rows)
     assert len(rows) == 1_000_000
     assert table.min() < -1e4  # exp of it is zero in any precision
-    posterior = Belief(positions, positions, table, TSTE()).posterior()
+    posterior = Posterior(positions, positions, table, TSTE()).probabilities()
     assert np.isfinite(posterior).all()
     np.testing.assert_allclose(posterior.sum(axis=1), 1.0)
     # So many answers leave no doubt that an item sits at its own place or beside it.
@@ -61,8 +62,8 @@ def test_a_million_answers_do_not_underflow(eggs):
 def test_tempering_flattens_without_changing_the_order():
     table = np.array([[0.0, -1.0, -5.0]] * 3)
     spots = np.arange(3.0)[:, None]
-    exact = Belief(spots, spots, table, TSTE(), temper=1.0).posterior()
-    flat = Belief(spots, spots, table, TSTE(), temper=0.3).posterior()
+    exact = Posterior(spots, spots, table, TSTE(), temper=1.0).probabilities()
+    flat = Posterior(spots, spots, table, TSTE(), temper=0.3).probabilities()
     np.testing.assert_allclose(exact[0, 0] / exact[0, 2], np.exp(5.0))
     np.testing.assert_allclose(flat[0, 0] / flat[0, 2], np.exp(1.5))
 
@@ -70,18 +71,18 @@ def test_tempering_flattens_without_changing_the_order():
 def test_many_items_share_a_sample_of_places(eggs):
     line = eggs(60, 2_000, seed=0)
     model = OrdinalEmbedding(random_state=0).fit(line.triplets)
-    belief = Belief.from_embedding(model, line.triplets, max_places=20)
-    assert belief.places.shape == (20, 2)
-    assert belief.posterior([5, 7]).shape == (2, 20)
+    posterior = Posterior.from_embedding(model, line.triplets, max_places=20)
+    assert posterior.places.shape == (20, 2)
+    assert posterior.probabilities([5, 7]).shape == (2, 20)
 
 
 def test_wrong_settings_are_named():
     spots = np.arange(3.0)[:, None]
-    with pytest.raises(ValueError, match=r"log_posterior must have .* \(3, 3\); got \(2, 3\)"):
-        Belief(spots, spots, np.zeros((2, 3)), TSTE())
-    with pytest.raises(ValueError, match=r"temper must lie in \(0, 1\]; got 0"):
-        Belief(spots, spots, np.zeros((3, 3)), TSTE(), temper=0)
-    with pytest.raises(ValueError, match=r"lapse must lie in \[0, 0.5\)"):
-        Belief(spots, spots, np.zeros((3, 3)), TSTE(), lapse=0.7)
-    with pytest.raises(ValueError, match=r"trust must lie in \[0, 1\]; got 2"):
-        Belief(spots, spots, np.zeros((3, 3)), TSTE(), trust=2)
+    with pytest.raises(ValueError, match=r"'log_posterior' .* \(3, 3\), .* Got \(2, 3\)"):
+        Posterior(spots, spots, np.zeros((2, 3)), TSTE())
+    with pytest.raises(ValueError, match=r"'temper' .* above 0 and at most 1. Got 0 instead"):
+        Posterior(spots, spots, np.zeros((3, 3)), TSTE(), temper=0)
+    with pytest.raises(ValueError, match=r"'lapse' .* below 0.5. Got 0.7"):
+        Posterior(spots, spots, np.zeros((3, 3)), TSTE(), lapse=0.7)
+    with pytest.raises(ValueError, match=r"'trust' .* at most 1. Got 2"):
+        Posterior(spots, spots, np.zeros((3, 3)), TSTE(), trust=2)

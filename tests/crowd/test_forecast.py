@@ -26,27 +26,29 @@ def test_by_default_it_aims_two_points_below_the_level():
     assert found.to_go == 1000
 
 
-def test_a_curve_that_has_levelled_off_needs_nothing_more():
+def test_a_curve_that_has_leveled_off_needs_nothing_more():
     found = answers_to_go(curve(0.8, 20.0, range(500, 5001, 500), 400), 5000)
     assert found.to_go == 0
-    assert "levelled off near 80 %" in found.sentence
+    assert "leveled off near 80 %" in found.sentence
     assert answers_to_go(curve(0.8, 20.0, range(500, 5001, 500), 400), 5000, 0.7).to_go == 0
 
 
 def test_what_cannot_be_reached_is_said():
     found = answers_to_go(curve(0.75, 20.0, range(200, 1001, 200), 5000), 1000, target=0.9)
     assert found.to_go is None
-    assert found.sentence == "90 % may be out of reach: the curve levels off at 75 %."
+    assert found.sentence == (
+        "An accuracy of 90 % may be out of reach: the curve levels off at 75 %."
+    )
 
 
 def test_few_or_noisy_answers_give_a_sentence_and_no_number():
     assert answers_to_go([], 0).to_go is None
     # What the first two minutes of an experiment look like.
     early = [Point(150, 0.57, 62), Point(450, 0.53, 62), Point(740, 0.74, 62), Point(980, 0.64, 62)]
-    assert "Too few" in answers_to_go(early, 1548).sentence
+    assert "too few" in answers_to_go(early, 1548).sentence
     vague = answers_to_go(curve(0.84, 40.0, range(200, 1001, 200), 100), 1000, target=0.835)
     assert vague.to_go is None
-    assert "not yet known" in vague.sentence
+    assert "not known well enough" in vague.sentence
 
 
 def test_estimates_from_drawn_answers_are_of_the_right_size():

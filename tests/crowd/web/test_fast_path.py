@@ -2,14 +2,14 @@
 
 import pytest
 
-from accelerando.crowd.web.fast_path import Express
+from accelerando.crowd.web.fast_path import FastPath
 from tests.crowd.web.conftest import API, answer, begin
 
 
 @pytest.fixture
 def taken(monkeypatch):
     """Paths of the requests that went the short way."""
-    short, paths = Express._respond, []
+    short, paths = FastPath._respond, []
 
     async def respond(self, request, name, what):
         response = await short(self, request, name, what)
@@ -17,7 +17,7 @@ def taken(monkeypatch):
             paths.append(request.scope["path"])
         return response
 
-    monkeypatch.setattr(Express, "_respond", respond)
+    monkeypatch.setattr(FastPath, "_respond", respond)
     return paths
 
 
@@ -29,7 +29,7 @@ def test_both_ways_say_the_same(visitor, monkeypatch, taken):
     session = begin(visitor)
     short = visitor.get(f"{API}/queries?count=2")
     assert taken == [f"{API}/queries"]
-    monkeypatch.setattr(Express, "_respond", _nobody)
+    monkeypatch.setattr(FastPath, "_respond", _nobody)
     ordinary = visitor.get(f"{API}/queries?count=2")
     assert short.json() == ordinary.json()
     assert dict(short.headers) == dict(ordinary.headers)

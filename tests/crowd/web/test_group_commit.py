@@ -6,7 +6,7 @@ import threading
 from sqlalchemy import text
 
 from accelerando.crowd.store import Store
-from accelerando.crowd.web.group_commit import Writer
+from accelerando.crowd.web.group_commit import GroupCommit
 
 
 def _note(connection, number):
@@ -33,7 +33,7 @@ async def _ten(writer):
 
 def test_what_comes_together_is_committed_together_in_the_loop(tmp_path):
     store = _store(tmp_path)
-    writer = Writer(store)
+    writer = GroupCommit(store)
     assert asyncio.run(_ten(writer)) == list(range(10))
     assert writer.batches == 1
     assert _notes(store) == [(n, "MainThread") for n in range(10)]
@@ -43,7 +43,7 @@ def test_what_comes_together_is_committed_together_in_the_loop(tmp_path):
 
 def test_while_somebody_else_writes_the_loop_goes_on_and_a_thread_waits(tmp_path):
     store, other = _store(tmp_path), Store(f"sqlite:///{tmp_path}/crowd.sqlite")
-    writer = Writer(store)
+    writer = GroupCommit(store)
 
     async def busy():
         with other.write() as connection:
@@ -65,7 +65,7 @@ def test_while_somebody_else_writes_the_loop_goes_on_and_a_thread_waits(tmp_path
 
 def test_one_that_fails_takes_nobody_with_it(tmp_path):
     store = _store(tmp_path)
-    writer = Writer(store)
+    writer = GroupCommit(store)
 
     def broken(connection):
         raise ZeroDivisionError
@@ -80,4 +80,32 @@ def test_one_that_fails_takes_nobody_with_it(tmp_path):
     assert isinstance(error, ZeroDivisionError)
     assert [number for number, _ in _notes(store)] == [1, 2]
     writer.close()
+    store.close()
+
+
+def test_closing_waits_for_a_write_that_is_running(tmp_path):
+    store = _store(tmp_path)
+    store.is_sqlite = False  # writes go to the thread, as with PostgreSQL
+    writer = GroupCommit(store)
+    started, release = threading.Event(), threading.Event()
+
+    def slow(connection):
+        started.set()
+        assert release.wait(60)
+        return _note(connection, 1)
+
+    async def write():
+        loop = asyncio.get_running_loop()
+        writing = asyncio.ensure_future(writer.run(slow))
+        await loop.run_in_executor(None, started.wait)
+        closing = loop.run_in_executor(None, writer.close)
+        release.set()
+        await closing
+        assert await writing == 1
+        return await writer.run(_note, 2)  # a later write starts a new thread
+
+    assert asyncio.run(write()) == 2
+    assert [number for number, _ in _notes(store)] == [1, 2]
+    writer.close()
+    store.is_sqlite = True
     store.close()
