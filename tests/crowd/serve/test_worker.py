@@ -128,7 +128,7 @@ def test_of_two_workers_one_works(lab):
     follower = Worker(lab.store, owner=one.owner)
     assert follower._renew_lease(), "the same server started it again"
     with lab.store.write() as connection:
-        published.release(connection, one.owner)
+        published.release_lease(connection, one.owner)
     assert two._renew_lease()
 
 

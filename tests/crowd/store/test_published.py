@@ -67,12 +67,12 @@ def test_the_queue_of_the_previous_version_is_kept_for_requests_that_read_it(lab
 def test_one_worker_holds_the_lease_until_it_expires_or_is_released(lab):
     lab = lab(EGGS)
 
-    def claim(owner, clock):
-        return lab.do(published.claim, owner, clock, 0, None, None)
+    def renew(owner, clock):
+        return lab.do(published.renew_lease, owner, clock, 0, None, None)
 
-    assert claim("a", 100.0)
-    assert not claim("b", 110.0)
-    assert claim("a", 112.0)
-    assert claim("b", 128.0)  # fifteen seconds after the last claim
-    lab.do(published.release, "b")
-    assert claim("a", 129.0)
+    assert renew("a", 100.0)
+    assert not renew("b", 110.0)
+    assert renew("a", 112.0)
+    assert renew("b", 128.0)  # fifteen seconds after the last renewal
+    lab.do(published.release_lease, "b")
+    assert renew("a", 129.0)

@@ -87,7 +87,7 @@ class Worker:
             self.stop.wait(max(self.turn_seconds - spent, spent, 0.01))
         try:
             with self.store.write() as connection:
-                published.release(connection, self.owner)
+                published.release_lease(connection, self.owner)
         except Exception as error:
             log.info("The worker could not release its lease: %s", error)
 
@@ -158,7 +158,7 @@ class Worker:
             return True
         error = "; ".join(self._errors.values()) or None
         with self.store.write() as connection:
-            mine = published.claim(
+            mine = published.renew_lease(
                 connection, self.owner, time.time(), self.turns, self._last_seconds, error
             )
         self._renew_at = now + _RENEW_SECONDS if mine else 0.0

@@ -20,7 +20,15 @@ from accelerando.crowd.store.schema import (
     worker,
 )
 
-__all__ = ["Fitted", "claim", "left_in_queue", "new_answers", "newest", "publish", "saved_states"]
+__all__ = [
+    "Fitted",
+    "left_in_queue",
+    "new_answers",
+    "newest",
+    "publish",
+    "renew_lease",
+    "saved_states",
+]
 
 _LEASE_SECONDS = 15.0
 
@@ -163,7 +171,7 @@ def publish(
     return version
 
 
-def claim(
+def renew_lease(
     connection: Connection,
     owner: str,
     clock: float,
@@ -189,6 +197,6 @@ def claim(
     return True
 
 
-def release(connection: Connection, owner: str) -> None:
+def release_lease(connection: Connection, owner: str) -> None:
     """Give up the lease, so that another worker can take over at once."""
     connection.execute(update(worker).where(worker.c.owner == owner).values(owner="", seen=0.0))

@@ -2,7 +2,7 @@
 
 const mean = (points, axis) => points.reduce((sum, p) => sum + p[axis], 0) / points.length;
 
-/** Centre at zero and scale to a mean squared distance of one. */
+/** Center at zero and scale to a mean squared distance of one. */
 export function normalize(points) {
   const [mx, my] = [mean(points, 0), mean(points, 1)];
   const size = Math.sqrt(points.reduce((sum, [x, y]) => sum + (x - mx) ** 2 + (y - my) ** 2, 0) / points.length) || 1;

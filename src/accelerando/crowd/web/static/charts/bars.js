@@ -42,7 +42,7 @@ export function histogram(container, options) {
   return undefined;
 }
 
-/** Where a value stands between edges that are drawn at equal distances. */
+/** Position of a value between edges that are drawn at equal distances. */
 function evenPlace(edges, value) {
   const k = Math.min(edges.length - 2, Math.max(0, edges.findLastIndex((edge) => edge <= value)));
   return k + (value - edges[k]) / (edges[k + 1] - edges[k]);
