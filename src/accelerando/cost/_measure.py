@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
+from accelerando._sklearn import count_rows, take_rows
 from accelerando._validation import check, check_integer, is_integer
 from accelerando.cost._fit import fit_line
 
@@ -81,7 +80,7 @@ def measure(
     2000
     """
     check_integer("measure", "updates", updates)
-    n = _num_samples(X)
+    n = count_rows(X)
     largest = min(int(net.examples_per_worker), n)
     sizes = batch_sizes or tuple(sorted({max(1, largest // 4), largest}))
     for size in sizes:
@@ -108,7 +107,7 @@ def measure(
 
 def _train(net: Any, X: Any, y: Any, size: int, updates: int) -> pd.DataFrame:
     """Make at least `updates` updates of one size; every batch is full."""
-    per_epoch = max(1, min(_num_samples(X) // size, updates))
+    per_epoch = max(1, min(count_rows(X) // size, updates))
     few = np.arange(per_epoch * size)
     X, y = _rows(X, few), None if y is None else _rows(y, few)
     net.set_params(batch_size=size, max_epochs=-(-updates // per_epoch))
@@ -119,4 +118,4 @@ def _train(net: Any, X: Any, y: Any, size: int, updates: int) -> pd.DataFrame:
 def _rows(data: Any, rows: np.ndarray) -> Any:
     if isinstance(data, dict):
         return {key: _rows(value, rows) for key, value in data.items()}
-    return data[: len(rows)] if hasattr(data, "shape") else _safe_indexing(data, rows)
+    return data[: len(rows)] if hasattr(data, "shape") else take_rows(data, rows)

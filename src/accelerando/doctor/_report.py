@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
+from accelerando._dask import workers_of
 from accelerando._validation import check_number
-from accelerando._workers import workers_of
 from accelerando.doctor import _facts
 from accelerando.doctor._findings import Cluster, Facts, Finding, examine
 from accelerando.exceptions import ClusterError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from accelerando._workers import workers_of
+from accelerando._dask import workers_of
 from accelerando.crowd._posterior import Posterior
 from accelerando.crowd._search import SearchResult, search
 
