@@ -326,10 +326,7 @@ class Plan(NamedTuple):
 
 @dataclass
 class Memories:
-    """What policies, monitors and the strategy remember, and the newest signals of the monitors.
-
-    All values are JSON values. `signals` has the order of the monitors.
-    """
+    """JSON values that policies, monitors and the strategy remember; the monitors' signals."""
 
     policies: list[dict[str, Any]] = field(default_factory=list)
     monitors: list[dict[str, Any]] = field(default_factory=list)
@@ -391,10 +388,9 @@ def cap(
 
 
 def fingerprint(plan: Plan) -> float:
-    """Return a small integer that differs between ranks whose plans differ.
+    """Return an integer below 4096 that differs between ranks whose plans differ.
 
-    It is below 4096, so that the sum over ranks is exact in float32. Learning rates are compared
-    to six digits, because processors may round the last digits differently.
+    Its sum over ranks is exact in float32. Processors may round last digits of rates differently.
     """
     held = plan.settings
     text = (

@@ -124,6 +124,16 @@ def test_the_base_policy_sees_the_size_and_the_rows_of_the_last_update():
     assert math.isnan(seen[1][0])
 
 
+def test_standing_policies_see_what_the_base_policy_decided():
+    seen = []
+    controller = Controller.of(
+        policies=[lambda s: seen.append((s.batch_size, s.lr, s.momentum, s.period))],
+        batch_size=lambda s: Decision(12, lr=0.3, momentum=0.5, period=2),
+    )
+    plan(controller, {"momentum": 0.9, "period": 1.0})
+    assert seen == [(12.0, 0.1 * (0.3 / 0.1), 0.5, 2.0)]
+
+
 # -- standing policies ----------------------------------------------------------------------------
 
 
@@ -281,6 +291,15 @@ class Loss(Monitor):
         return (seen.loss,), state
 
 
+@dataclass(frozen=True)
+class Parts(Monitor):
+    signals = ("parts_seen",)
+    looks_at_parts = True
+
+    def observe(self, seen, state):
+        return (float(seen.parts),), {"parts": seen.parts}
+
+
 @pytest.mark.parametrize(
     ("monitors", "policies", "error", "message"),
     [
@@ -352,6 +371,9 @@ def test_monitors_observe_and_their_signals_keep_their_order():
     assert row[-1] == 3.0
     assert len(row) == len(controller.columns)
     assert math.isnan(controller.row(after, Settings())[-1])
+    parts = Controller.of([Parts()])
+    assert parts.observe(seen, parts.start()).monitors == [{}]
+    assert parts.observe(seen._replace(parts=2), parts.start()).signals == {"parts_seen": 2.0}
     without = Controller.of()
     assert without.observe(seen, memories) is memories
     assert without.row(without.start(), Settings()) == ()

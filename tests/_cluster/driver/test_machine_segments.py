@@ -152,6 +152,14 @@ def test_a_spare_that_is_older_than_the_driver_is_not_asked():
     assert fit.state.here.update == 14
 
 
+def test_ctrl_c_does_not_collect_a_state_that_is_older_than_the_drivers():
+    fit = spare_of_the_epoch_before()
+    fit.on(CheckpointSent("rank-0", "checkpoint/14", segment=2, update=14))
+    fit.on(Interrupt())
+    assert fit.on(WorkerLeft("a")) == ["CancelTask rank-0", "log lost", "Finish interrupted"]
+    assert fit.state.here.update == 14
+
+
 def test_a_change_on_the_driver_is_put_again_until_a_rank_has_it():
     fit = idle_after_epoch()
     fit.epoch(1, update=10, changed=True)

@@ -15,8 +15,8 @@ from accelerando._engine.comm.local_sgd import LocalSGD, VirtualGroup
 from accelerando._engine.comm.process_group import ProcessGroup, form
 from accelerando._engine.data.feed import ArrayFeed, epoch_order
 from accelerando._engine.loop import Fit, FitSpec, train_epoch
-from accelerando._engine.micro_batch import MicroBatch
-from accelerando._engine.model import PlainModel, min_rows
+from accelerando._engine.micro_batch import MicroBatch, couples_rows
+from accelerando._engine.model import PlainModel
 from accelerando._engine.position import AVERAGING_COLUMNS
 from accelerando._engine.state import Records, TrainState
 from accelerando.policies._controller import Controller
@@ -101,7 +101,8 @@ def fit_of(
     control = Controller.of(batch_size=rows, monitors=settings.pop("monitors", ()))
     state = state_of(model, strategy=strategy, epochs=epochs, n_examples=len(X), control=control)
     sums = getattr(model.criterion, "reduction", "mean") == "sum"
-    spec = FitSpec(control, min_rows=min_rows(model.module), sums=sums, **settings)
+    min_rows = 2 if couples_rows(model.module) else 1
+    spec = FitSpec(control, min_rows=min_rows, sums=sums, **settings)
     comm = make_comm(spec) if make_comm else SingleProcess()
     feed = ArrayFeed([X, y], None, order=order)
     return Fit(spec, state, model, feed, comm)

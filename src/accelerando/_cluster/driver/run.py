@@ -156,10 +156,12 @@ class ClusterTrainer:
 
     def close(self) -> None:
         """End all ranks; those that do not answer are cancelled."""
-        with contextlib.suppress(ClusterError):
-            self._feed(messages.Close())
+        self.state, decided = step(self.state, messages.Close(), time.monotonic())
+        for action in decided:
+            with contextlib.suppress(ClusterError):  # without a mailbox, tasks can be cancelled
+                self._execute(action)
         self.events.close()
-        self.tasks.release_data()
+        self.tasks.close()
 
     # -- events -----------------------------------------------------------------------------------
 
@@ -180,17 +182,20 @@ class ClusterTrainer:
     def _pump(self) -> None:
         """Wait a moment for events and give them to the machine; look at the clock."""
         event: messages.Event | None = self.events.next(_WAIT_SECONDS)
-        while event is not None and self._result is None:
+        while event is not None:
             self._feed(event)
-            event = self.events.next(0) if self._result is None else None
-        for later in self._new_events():
-            if self._result is None:
-                self._feed(later)
+            if self._result is not None:
+                return  # what else arrived belongs to the next call
+            event = self.events.next(0)
+        for noticed in self._new_events():
+            self._feed(noticed)
+            if self._result is not None:
+                return
 
     def _new_events(self) -> Iterator[messages.DriverEvent]:
         """Yield what the driver notices itself."""
-        later, self._later = self._later, []
-        yield from later
+        while self._later:
+            yield self._later.pop(0)
         if self.job.interrupt.pending and not self._interrupted:
             self._interrupted = True
             yield messages.Interrupt()
@@ -231,7 +236,7 @@ class ClusterTrainer:
             case actions.RestoreCluster():
                 self.scaling.restore()
             case actions.ResendData():
-                self.tasks.release_data(again=True)
+                self.tasks.resend_data()
             case actions.Log(event, text):
                 self.tasks.log(event, text)
             case actions.Finish() | actions.Fail() | actions.RaiseFrom():

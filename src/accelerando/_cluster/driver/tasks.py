@@ -98,12 +98,20 @@ class RankTasks:
         while any(not future.done() for future in futures) and time.monotonic() < deadline:
             time.sleep(0.002)
 
-    def release_data(self, *, again: bool = False) -> None:
-        """Release the spec, and the data if they have to be sent `again`."""
+    def resend_data(self) -> None:
+        """Forget the spec and the data on the cluster: the next rank that starts sends them."""
         futures, self._data = self._data, []
-        for future in futures if again else futures[:1]:
+        for future in futures:
             future.release()
-        self._resent = self._resent or again
+        self._resent = True
+
+    def close(self) -> None:
+        """Cancel what is left, and release the spec. The data stay for the next fit."""
+        for rank in list(self._futures):
+            self.cancel(rank)
+        for future in self._data[:1]:
+            future.release()
+        self._data = []
 
     # -- how tasks ended --------------------------------------------------------------------------
 
@@ -134,11 +142,16 @@ class RankTasks:
     def exception_of(self, rank: RankId) -> BaseException | None:
         """Return the exception of a task that failed."""
         future = self._futures.pop(rank, None)
-        found: BaseException | None = None if future is None else future.exception()
+        if future is None:
+            return None
+        found: BaseException | None = future.exception()
+        future.release()
         return found
 
     def raise_from(self, rank: RankId) -> NoReturn:
         """Raise what the user's code raised on a rank, with the traceback it had there."""
         future = self._futures.pop(rank)
         error = future.exception(timeout=_EXCEPTION_SECONDS)
-        raise error.with_traceback(future.traceback())
+        traceback = future.traceback()
+        future.release()  # the error refers to this frame and would keep the task on the scheduler
+        raise error.with_traceback(traceback)

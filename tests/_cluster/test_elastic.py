@@ -7,29 +7,16 @@ import time
 import numpy as np
 import pytest
 import torch
-from distributed import Client, LocalCluster
+from distributed import Client
 from skorch.callbacks import Callback, EpochScoring, LRScheduler
 
 from accelerando.batch_size import GeoDamp, Schedule
 from accelerando.exceptions import UnsupportedError
+from tests._cluster.helpers import Paced, Wait, check_nothing_left, cluster_of
 from tests.nets import classifier, parameters_of
-from tests.train.cluster.test_failure import Paced, check_nothing_left
 
 TOLERANCE = {"rtol": 1e-3, "atol": 5e-5}
 SCHEDULE = Schedule({0: 16, 2: 64, 4: 32})
-
-
-class Wait(Callback):
-    """Begin no epoch before the ranks that are wanted are warm, however long that takes here."""
-
-    def on_epoch_begin(self, net, **kwargs):
-        drive = getattr(net, "drive_", None)
-        while drive is not None:
-            wanted = max(drive.ahead, drive._wanted())
-            drive.crew.recruit(wanted)
-            if len(drive.crew.with_status("ready")) >= wanted:
-                return
-            drive.crew.attend()
 
 
 def net_of(client, **params):
@@ -56,10 +43,7 @@ def test_ranks_follow_the_batch_up_and_down(client, digits, quiet):
 
 
 def test_a_cluster_that_can_scale_is_asked_and_given_back(cold, digits, quiet):
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with cluster_of(1) as cluster, Client(cluster) as client:
         sizes = set()
         stop = threading.Event()
 
@@ -77,10 +61,7 @@ def test_a_cluster_that_can_scale_is_asked_and_given_back(cold, digits, quiet):
 
 
 def test_an_adaptive_cluster(digits, quiet):
-    with (
-        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with cluster_of(0) as cluster, Client(cluster) as client:
         cluster.adapt(minimum=1, maximum=2)
         net = net_of(client, max_workers=2).fit(*digits)
         torch.testing.assert_close(parameters_of(net), parameters_of(quiet), **TOLERANCE)

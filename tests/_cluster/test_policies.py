@@ -16,7 +16,6 @@ from accelerando.monitor import (
     Throughput,
 )
 from accelerando.policies import Decision, LinearScaling, NoiseScale
-from accelerando.train.cluster.roster import Bound, tightest
 from tests.nets import Gated, classifier, parameters_of, regressor
 
 ALL = [GradientNoiseScale(), GradientVariance(memory=1e6), LossTrend(), Throughput()]
@@ -105,10 +104,10 @@ def test_the_noise_scale_policy_on_ranks(digits, client):
     ).fit(*digits)  # fmt: skip
     assert net.updates_frame()["batch_size"].max() >= 64
     assert net.updates_frame().groupby("epoch")["batch_size"].sum().tolist() == [480] * 6
-    more = net.run_.update
+    more = net.position_.update
     net.set_params(max_epochs=1).partial_fit(*digits)
     frame = net.updates_frame()
-    assert frame["batch_size"].iloc[more] == net.run_.control["wish"]["batch_size"]
+    assert frame["batch_size"].iloc[more] == net._state_.settings.batch_size
     assert frame["noise_scale_low"].iloc[more:].notna().all(), "the memory was lost"
 
 
@@ -136,10 +135,3 @@ def test_a_policy_and_the_batch_bound_the_ranks_together(digits, client):
     assert ranks.iloc[-1] in (2, 3), told
     assert any("a policy allows 2" in text for text in told), told
     assert set(net.updates_frame()["workers"]) == {2.0, 3.0}
-
-
-def test_the_tighter_bound_wins():
-    batch = Bound(4, "batch 512, 128 rows per rank")
-    assert tightest([batch, Bound(9, "a policy allows 9")], fewest=1) == batch
-    assert tightest([batch, Bound(3, "a policy allows 3")], fewest=1).ranks == 3
-    assert tightest([batch, Bound(1, "a policy allows 1")], fewest=2).why == "min_workers=2"

@@ -7,9 +7,8 @@ import time
 import numpy as np
 import pytest
 import torch
-from distributed import Client, LocalCluster
+from distributed import Client
 from skorch.callbacks import Callback
-from torch import nn
 
 from accelerando.batch_size import GeoDamp
 from accelerando.compress import (
@@ -18,18 +17,21 @@ from accelerando.compress import (
     Atomo,
     ErrorFeedback,
     PowerSGD,
+    SignSGD,
     TernGrad,
     TopK,
 )
 from accelerando.exceptions import UnsupportedError
+from tests._cluster.helpers import cluster_of
 from tests.nets import MLP, Gated, classifier, parameters_of
 
 CODECS = {
     "atomo": Atomo(budget=3),
     "qsgd": QSGD(bits=4),
-    "qsgd, entire layers": QSGD(bits=2, bucket=None),
+    "elias": QSGD(bits=2, bucket=None, coding="elias"),
     "terngrad": TernGrad(bucket=256),
     "top-k": ErrorFeedback(TopK(0.1)),
+    "sign": ErrorFeedback(SignSGD()),
     "power": PowerSGD(rank=2, start=2),
     "adaptive": Adaptive(QSGD(bits=1), lambda signals: {"bits": 2 + signals.epoch}),
 }
@@ -80,10 +82,10 @@ def test_a_run_can_be_repeated_bit_for_bit(client, digits):
 def _parameters_of_every_rank(dask_worker):
     import gc
 
-    from accelerando.train.cluster.rank import Rank
+    from accelerando._cluster.worker.rank import Rank
 
     ranks = [thing for thing in gc.get_objects() if isinstance(thing, Rank) and thing.group]
-    return [bytes(parameters_of(rank.net).numpy()) for rank in ranks]
+    return [bytes(parameters_of(rank.trained.net).numpy()) for rank in ranks]
 
 
 class Compare(Callback):
@@ -128,15 +130,12 @@ def test_parameters_without_a_gradient(client, digits):
 
 
 def test_a_lost_rank_does_not_end_training(cold, digits):
-    with (
-        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with cluster_of(3) as cluster, Client(cluster) as client:
         pids = list(client.run(os.getpid).values())
 
         class Kill(Callback):
             def on_epoch_begin(self, net, **kwargs):
-                if net.run_.epoch == 1:
+                if net.position_.epoch == 1:
                     os.kill(pids[0], signal.SIGKILL)
 
         net = net_of(
@@ -150,90 +149,8 @@ def test_a_lost_rank_does_not_end_training(cold, digits):
         assert frame["loss"].iloc[-10:].mean() < frame["loss"].iloc[:5].mean()
 
 
-# -- in this process ------------------------------------------------------------------------------
-
-
-def test_one_process_steps_with_what_it_would_have_sent(digits):
-    whole = net_of(None).fit(*digits)
-    fine = net_of(None, compression=QSGD(bits=8)).fit(*digits)
-    coarse = net_of(None, compression=TernGrad()).fit(*digits)
-    assert not torch.equal(parameters_of(fine), parameters_of(whole))
-    near = (parameters_of(fine) - parameters_of(whole)).norm()
-    assert near < (parameters_of(coarse) - parameters_of(whole)).norm()
-    frame = fine.updates_frame()
-    assert (frame["bytes"] == 0).all()
-    assert (frame["encode_seconds"] > 0).all()
-    # Everything kept is everything: the same as without.
-    kept = net_of(None, compression=TopK(1.0)).fit(*digits)
-    torch.testing.assert_close(parameters_of(kept), parameters_of(whole))
-
-
-def test_an_interrupted_run_draws_the_same(digits, tmp_path):
-    whole = net_of(None, compression=QSGD(bits=2)).fit(*digits)
-    half = net_of(None, compression=QSGD(bits=2), max_epochs=2).fit(*digits)
-    half.save_state(tmp_path / "state")
-    rest = net_of(None, compression=QSGD(bits=2), max_epochs=2)
-    rest.initialize().load_state(tmp_path / "state")
-    rest.partial_fit(*digits)
-    assert torch.equal(parameters_of(rest), parameters_of(whole))
-
-
-def test_settings_can_be_searched(digits):
-    net = net_of(None, compression=QSGD, compression__bits=2)
-    assert net.compressor() == QSGD(bits=2)
-    net.set_params(compression__bits=4)
-    assert net.compressor() == QSGD(bits=4)
-    net.set_params(compression=TernGrad)
-    assert net.compressor() == TernGrad()
-
-
-class OwnStep:
-    def train_step(self, batch, **fit_params):
-        return super().train_step(batch, **fit_params)
-
-
-def test_what_cannot_work_is_said_before(digits):
-    with pytest.raises(UnsupportedError, match="client"):
-        net_of(None, compression=PowerSGD()).fit(*digits)
-    with pytest.raises(TypeError, match="compression must be"):
-        net_of(None, compression="qsgd").fit(*digits)
-    net = net_of(None, compression=QSGD())
-    own = type("Own", (OwnStep, type(net)), {})(
-        Wide, criterion=nn.CrossEntropyLoss, compression=QSGD()
-    )
-    with pytest.raises(UnsupportedError, match="train_step"):
-        own.fit(*digits)
-
-
-def lbfgs(compression, client=None):
-    return net_of(
-        client, compression=compression, optimizer=torch.optim.LBFGS, lr=0.1, batch_size=-1,
-        optimizer__max_iter=3, max_epochs=3,
-    )  # fmt: skip
-
-
-def test_an_optimizer_that_evaluates_several_gradients_may_compress_them(digits):
-    whole, fine = lbfgs(None).fit(*digits), lbfgs(QSGD(bits=8)).fit(*digits)
-    assert fine.updates_frame()["loss"].iloc[-1] < 0.9 * fine.updates_frame()["loss"].iloc[0]
-    assert not torch.equal(parameters_of(fine), parameters_of(whole))
-    # Everything kept is everything, in each evaluation.
-    kept = lbfgs(TopK(1.0)).fit(*digits)
-    torch.testing.assert_close(parameters_of(kept), parameters_of(whole))
-
-
-@pytest.mark.parametrize(
-    "remembers",
-    [
-        ErrorFeedback(TopK(0.1)),
-        Adaptive(ErrorFeedback(TopK(0.5)), lambda signals: None),
-        Adaptive(QSGD(), lambda signals: ErrorFeedback(TopK(0.1))),
-    ],
-)
-def test_error_feedback_is_refused_where_an_update_has_several_gradients(remembers, digits):
-    with pytest.raises(UnsupportedError, match="evaluates gradients several times"):
-        lbfgs(remembers).fit(*digits)
-
-
-def test_ranks_refuse_it_too(client, digits):
+def test_error_feedback_and_several_gradients_are_refused_on_ranks(client, digits):
     with pytest.raises(UnsupportedError, match="LBFGS evaluates gradients several times"):
-        lbfgs(PowerSGD(), client).fit(*digits)
+        net_of(
+            client, compression=PowerSGD(), optimizer=torch.optim.LBFGS, lr=0.1, batch_size=-1
+        ).fit(*digits)

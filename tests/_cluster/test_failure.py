@@ -1,7 +1,6 @@
 """Workers that die, hang or leave while they train; real processes, real signals."""
 
 import contextlib
-import logging
 import os
 import random
 import signal
@@ -14,31 +13,21 @@ import time
 import numpy as np
 import pytest
 import torch
-from distributed import Client, LocalCluster
-from torch import nn
+from distributed import Client
 
 from accelerando.exceptions import ClusterError
-from tests.nets import MLP, classifier, parameters_of
+from tests._cluster.helpers import (
+    Paced,
+    check_nothing_left,
+    cluster_of,
+    kill_member,
+    pids,
+    send_signal,
+    when,
+)
+from tests.nets import classifier, parameters_of
 
 TOLERANCE = {"rtol": 1e-3, "atol": 5e-5}
-
-
-class Paced(nn.Module):
-    """An update takes a while, so that something can happen to it."""
-
-    def __init__(self, seconds=0.003, broken_at=None):
-        super().__init__()
-        self.net = MLP()
-        self.seconds = seconds
-        self.broken_at = broken_at
-        self.calls = 0
-
-    def forward(self, x):
-        time.sleep(self.seconds)
-        self.calls += self.training
-        if self.broken_at is not None and self.calls == self.broken_at:
-            raise LookupError("the module's own trouble")
-        return self.net(x)
 
 
 def net_of(client, **params):
@@ -61,28 +50,8 @@ def quiet(digits):
 
 @pytest.fixture
 def cluster():
-    with LocalCluster(
-        n_workers=4, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
-    ) as cluster:
+    with cluster_of(4) as cluster:
         yield cluster
-
-
-def pids(cluster):
-    workers = list(cluster.workers.values())
-    return [w.process.pid for w in workers if w.process is not None and w.process.pid]
-
-
-def when(net, update, action):
-    """Do something in another thread once so many updates are known to be done."""
-
-    def wait():
-        while getattr(net, "drive_", None) is None or net.drive_.hearing.update < update:
-            time.sleep(0.002)
-        action()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
 
 
 def check_equal(net, quiet):
@@ -96,36 +65,12 @@ def check_equal(net, quiet):
     ]
 
 
-def check_nothing_left(client):
-    """No task, no rank, no board, no topic; cancelled tasks take a moment to go."""
-    for _ in range(1000):
-        left = client.run_on_scheduler(leftovers)
-        if not any(left):
-            return
-        time.sleep(0.02)
-    raise AssertionError(left)
-
-
-def leftovers(dask_scheduler):
-    return (
-        [key for key in dask_scheduler.tasks if "rank-" in str(key) or "bytes" in str(key)],
-        [name for name in dask_scheduler.plugins if "accelerando" in name],
-        [name for name in dask_scheduler._broker._topics if "accelerando" in name],
-    )
-
-
 @pytest.mark.parametrize("victim", [0, 2], ids=["the first rank", "another rank"])
 def test_a_killed_worker_changes_nothing(victim, cluster, digits, quiet):
     with Client(cluster) as client:
         net = net_of(client)
 
-        def kill():
-            members = net.drive_.members
-            worker = members[victim].worker
-            pid = client.run(os.getpid, workers=[worker])[worker]
-            os.kill(pid, signal.SIGKILL)
-
-        killer = when(net, 20, kill)
+        killer = when(net, 20, lambda: kill_member(client, net, victim))
         net.fit(*digits)
         killer.join()
         check_equal(net, quiet)
@@ -135,7 +80,7 @@ def test_a_killed_worker_changes_nothing(victim, cluster, digits, quiet):
 
 
 def test_all_workers_at_once(cluster, digits, quiet):
-    """Training waits for the restarted ones and goes on from the last epoch's end."""
+    """Training waits for the restarted ones and continues from the last epoch's end."""
     with Client(cluster) as client:
         net = net_of(client)
 
@@ -181,10 +126,8 @@ def test_a_frozen_worker_is_left_behind_and_comes_back(cluster, digits, quiet):
         frozen = []
 
         def freeze():
-            worker = net.drive_.members[1].worker
-            pid = client.run(os.getpid, workers=[worker])[worker]
-            os.kill(pid, signal.SIGSTOP)
-            frozen.append(pid)
+            worker = net._trainer_.membership[1].worker
+            frozen.append(send_signal(client, worker, signal.SIGSTOP))
 
         freezer = when(net, 25, freeze)
 
@@ -207,7 +150,7 @@ def test_a_worker_retired_by_the_scheduler(cluster, digits, quiet):
         leaving = when(
             net,
             20,
-            lambda: client.retire_workers([net.drive_.members[0].worker], close_workers=True),
+            lambda: client.retire_workers([net._trainer_.membership[0].worker], close_workers=True),
         )
         net.fit(*digits)
         leaving.join()
@@ -215,16 +158,13 @@ def test_a_worker_retired_by_the_scheduler(cluster, digits, quiet):
 
 
 def test_no_workers_for_too_long_is_an_error_that_keeps_the_state(digits):
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with cluster_of(1) as cluster, Client(cluster) as client:
         net = net_of(client, worker_timeout=1.0)
         when(net, 25, lambda: cluster.scale(0))
         with pytest.raises(ClusterError, match="worker_timeout"):
             net.fit(*digits)
-        assert net.run_.update >= 8
-        assert net.run_.interrupted
+        assert net.position_.update >= 8
+        assert net._state_.interrupted
         cluster.scale(1)
         client.wait_for_workers(1)
         net.set_params(worker_timeout=60.0).partial_fit(*digits)
@@ -236,7 +176,7 @@ def test_an_error_in_the_module_arrives_once_with_its_traceback(client, digits):
     with pytest.raises(LookupError, match="own trouble") as caught:
         net.fit(*digits)
     assert any("forward" in str(entry.name) for entry in caught.traceback)
-    assert net.run_.update == 4
+    assert net.position_.update == 4
     check_nothing_left(client)
     net.set_params(module__broken_at=None, max_epochs=1).fit(*digits)  # the cluster is fine
 
@@ -254,7 +194,7 @@ def test_not_finite_stops_with_the_last_finite_parameters(client, digits):
 SCRIPT = """
     import sys, time
     from distributed import Client
-    from tests.train.cluster.test_failure import net_of
+    from tests._cluster.test_failure import net_of
     from sklearn.datasets import load_digits
 
     X, y = load_digits(return_X_y=True)
@@ -271,13 +211,12 @@ def test_a_killed_driver_leaves_nothing_and_loses_little(client, digits, quiet, 
     folder = tmp_path / "checkpoint"
     driver = subprocess.Popen(
         [sys.executable, str(script), client.scheduler.address, str(folder)],
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
     )
     state = folder / "state.pt"
     while not state.exists():
         assert driver.poll() is None
         time.sleep(0.01)
-    time.sleep(0.3)
     driver.kill()
     driver.wait()
     check_nothing_left(client)
@@ -289,9 +228,9 @@ def test_ctrl_c_keeps_the_parameters(client, digits):
     net = net_of(client, module__seconds=0.01)
     when(net, 20, lambda: signal.raise_signal(signal.SIGINT))
     net.fit(*digits)  # skorch swallows the interrupt
-    assert 20 <= net.run_.update < 96
-    assert net.run_.interrupted
+    assert 20 <= net.position_.update < 96
+    assert net._state_.interrupted
     check_nothing_left(client)
-    before = net.run_.update
+    before = net.position_.update
     net.partial_fit(*digits)
-    assert net.run_.update == 96 > before
+    assert net.position_.update == 96 > before

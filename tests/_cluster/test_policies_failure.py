@@ -1,18 +1,21 @@
-"""Decisions outlive what happens to ranks: kills, a new start from a checkpoint, fewer and more."""
-
-import os
-import signal
+"""Decisions survive what happens to ranks: kills, a resume from a checkpoint, fewer and more."""
 
 import numpy as np
 import pytest
 import torch
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from accelerando.monitor import LossTrend
 from accelerando.policies import Decision, Every, PlateauPolicy
+from tests._cluster.helpers import (
+    Paced,
+    Wait,
+    check_nothing_left,
+    cluster_of,
+    kill_member,
+    when,
+)
 from tests.nets import classifier, parameters_of
-from tests.train.cluster.test_elastic import Wait
-from tests.train.cluster.test_failure import Paced, check_nothing_left, when
 
 TOLERANCE = {"rtol": 1e-3, "atol": 5e-5}
 # Never content, so that last digits do not matter; when it was asked last, and what the loss was
@@ -48,28 +51,24 @@ def check_equal(net, quiet):
         assert frame[column].tolist() == expected[column].tolist()
     for column in ("lr", *LossTrend.signals):
         np.testing.assert_allclose(frame[column], expected[column], rtol=1e-3, atol=1e-5)
-    assert net.run_.control["wish"] == pytest.approx(quiet.run_.control["wish"])
+    decided, wanted = net._state_.settings, quiet._state_.settings
+    assert decided.lr_scale == pytest.approx(wanted.lr_scale)
+    assert decided.scales == pytest.approx(wanted.scales)
+    exact = {"lr_scale": 1.0, "scales": ()}
+    assert decided._replace(**exact) == wanted._replace(**exact)
 
 
 def test_a_killed_rank_changes_no_decision(digits, quiet):
-    with (
-        LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with cluster_of(3) as cluster, Client(cluster) as client:
         net = net_of(client)
-
-        def kill():
-            worker = net.drive_.members[0].worker
-            os.kill(client.run(os.getpid, workers=[worker])[worker], signal.SIGKILL)
-
-        killer = when(net, 40, kill)
+        killer = when(net, 40, lambda: kill_member(client, net, 0))
         net.fit(*digits)
         killer.join()
         assert any(entry["event"] == "lost" for entry in net.world_log_)
         check_equal(net, quiet)
 
 
-def test_a_checkpoint_goes_on_with_the_decisions_made_before(client, digits, quiet, tmp_path):
+def test_a_checkpoint_continues_with_the_decisions_made_before(client, digits, quiet, tmp_path):
     first = net_of(client, checkpoint=tmp_path, checkpoint_every=5, module__broken_at=58)
     with pytest.raises(LookupError, match="own trouble"):
         first.fit(*digits)
@@ -107,9 +106,6 @@ def test_a_policy_that_wants_more_ranks_again_gets_them(client, digits):
 
 
 def test_workers_that_were_given_back_are_asked_for_again(digits):
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with cluster_of(1) as cluster, Client(cluster) as client:
         up_and_down(client, 2, digits)
         assert len(cluster.worker_spec) == 1

@@ -1,23 +1,18 @@
 """Dask arrays that stay in their chunks."""
 
-import os
-import signal
-
 import dask.array as da
 import numpy as np
 import pytest
 import torch
 from distributed import Client
-from hypothesis import given
-from hypothesis import strategies as st
 from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 
+from accelerando._engine.data.chunks import chunked_order
 from accelerando.batch_size import AdaDamp
 from accelerando.exceptions import UnsupportedError
-from accelerando.train.cluster.chunks import ShardFeed, chunked_order, share_out
+from tests._cluster.helpers import Paced, cluster_of, kill_member, when
 from tests.nets import classifier, parameters_of, regressor
-from tests.train.cluster.test_failure import Paced, cluster, when  # noqa: F401
 
 TOLERANCE = {"rtol": 1e-3, "atol": 5e-5}
 
@@ -50,7 +45,7 @@ def test_chunks_train_as_one_array_in_the_same_order_would(client, digits, ranks
     expected = in_this_process(*digits, chunked_order(0, 0, X.chunks[0]))
     torch.testing.assert_close(parameters_of(net), parameters_of(expected), **TOLERANCE)
     assert net.classes_.tolist() == list(range(10))
-    assert net.run_.examples == 600
+    assert net.position_.examples == 600
 
 
 @pytest.mark.parametrize(
@@ -63,16 +58,11 @@ def test_ranks_do_not_change_the_result(client, digits, params):
     torch.testing.assert_close(parameters_of(many), parameters_of(few), **TOLERANCE)
 
 
-def test_a_lost_chunk_is_computed_again(cluster, digits):  # noqa: F811
-    with Client(cluster) as client:
+def test_a_lost_chunk_is_computed_again(digits):
+    with cluster_of(4) as cluster, Client(cluster) as client:
         quiet = net_of(client, 3, max_epochs=6, module=Paced).fit(*arrays(digits))
         net = net_of(client, 3, max_epochs=6, module=Paced, module__seconds=0.01)
-
-        def kill():
-            worker = net.drive_.members[1].worker
-            os.kill(client.run(os.getpid, workers=[worker])[worker], signal.SIGKILL)
-
-        killer = when(net, 10, kill)
+        killer = when(net, 10, lambda: kill_member(client, net, 1))
         net.fit(*arrays(digits))
         killer.join()
         torch.testing.assert_close(parameters_of(net), parameters_of(quiet), **TOLERANCE)
@@ -89,7 +79,7 @@ def test_validation_on_rows_that_are_here(client, digits):
 def test_regression(client, line):
     X, y = (da.from_array(part, chunks=(50, -1)) for part in line)
     net = regressor(client=client, data="shard", min_workers=2, max_workers=2).fit(X, y)
-    assert net.run_.examples == 3 * 120
+    assert net.position_.examples == 3 * 120
 
 
 @pytest.mark.parametrize(
@@ -112,36 +102,9 @@ def test_labels_that_are_here_are_refused(client, digits):
         net_of(client, 1).fit(arrays(digits)[0], digits[1])
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(0, 5))
-def test_the_order_visits_every_row_once_and_mixes_chunks(lengths, epoch):
-    order = chunked_order(1, epoch, lengths)
-    assert sorted(order.tolist()) == list(range(sum(lengths)))
-    chunk_of = np.repeat(np.arange(len(lengths)), lengths)[order]
-    half = len(order) // 2
-    for number, n in enumerate(lengths):
-        assert abs((chunk_of[:half] == number).sum() - n * half / max(1, len(order))) <= 2
-
-
-@given(
-    st.lists(st.integers(1, 30), min_size=1, max_size=8),
-    st.dictionaries(st.integers(0, 7), st.sampled_from("abcx")),
-)
-def test_every_chunk_has_one_place(lengths, holders):
-    given = share_out(lengths, holders, ["a", "b", "c"])
-    assert sorted(n for numbers in given.values() for n in numbers) == list(range(len(lengths)))
-    assert sum(bool(numbers) for numbers in given.values()) == min(3, len(lengths))
-
-
 def test_there_are_no_more_ranks_than_chunks(client, digits):
     X, y = digits
     net = net_of(client, 3, max_epochs=1).fit(*arrays(digits, chunk=300))
     assert set(net.updates_frame()["ranks"]) == {2}
     expected = in_this_process(X, y, chunked_order(0, 0, [300, 300]))
     torch.testing.assert_close(parameters_of(net), parameters_of(expected), **TOLERANCE)
-
-
-def test_a_feed_gives_the_rows_of_the_chunks_it_holds():
-    feed = ShardFeed([2, 3, 1])
-    feed.hold({2: [np.array([50.0]), np.array([5])], 0: [np.array([10.0, 11.0]), np.array([0, 1])]})
-    assert feed.share(np.arange(6), None).tolist() == [0, 1, 5]
-    assert [leaf.tolist() for leaf in feed.gather(np.array([5, 1]))] == [[50.0, 11.0], [5, 1]]
