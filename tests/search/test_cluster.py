@@ -19,7 +19,6 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.neural_network import MLPClassifier
 
 from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV, RandomIncrementalSearchCV
-from accelerando.search._copies import should_copy
 
 from .conftest import mortal_cluster
 from .estimators import Counter, Logged, Raises, Suicidal
@@ -212,14 +211,6 @@ def copies(search):
     driver = getattr(search, "_driver", None)
     workers = getattr(driver, "workers", None)
     return [] if workers is None else list(workers.copies.locations.get(0, []))
-
-
-def test_a_copy_is_made_when_it_costs_little():
-    assert should_copy(seconds=1.5, nbytes=10_000)
-    assert not should_copy(seconds=0.5, nbytes=10_000)
-    assert not should_copy(seconds=5, nbytes=20_000_000)  # 0.2 s at 100 MB/s
-    assert should_copy(seconds=11, nbytes=20_000_000)
-    assert not should_copy(seconds=1e6, nbytes=2**28)
 
 
 def test_a_model_that_kills_its_workers_is_given_up(data, mortal):

@@ -30,11 +30,14 @@ def search_class(cls: type[T]) -> type[T]:
     ``repr`` remain those of scikit-learn. Defaults are removed from the class, because a parameter
     is an attribute of the instances only.
     """
+    documented = cls.__doc__ is not None  # python -OO removes docstrings
     made: type[T] = dataclasses.dataclass(eq=False, repr=False, match_args=False)(cls)
     for field in dataclasses.fields(made):  # type: ignore[arg-type]
         if field.name in vars(made):
             delattr(made, field.name)
-    if made.__doc__ and made.__name__ != "SharedParameters":
+    if not documented:
+        made.__doc__ = None  # dataclass writes a docstring if there is none
+    elif made.__bases__ != (object,):
         made.__doc__ = complete_docstring(made)
     return made
 

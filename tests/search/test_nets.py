@@ -1,4 +1,4 @@
-"""PyTorch modules through skorch, which has no random_state of its own."""
+"""Nets in a search: skorch's, which have no random_state, and ours, whose policies are searched."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,9 @@ from scipy.stats import loguniform
 from skorch import NeuralNetClassifier
 from torch import nn
 
+from accelerando.batch_size import GeoDamp
 from accelerando.search import HyperbandSearchCV
+from tests.nets import classifier
 
 
 class Net(nn.Module):
@@ -57,3 +59,36 @@ def test_the_global_generator_of_torch_is_left_alone(floats):
     torch.manual_seed(5)
     search(None, max_calls=5).fit(*floats)
     torch.testing.assert_close(torch.rand(1), expected, rtol=0, atol=0)
+
+
+def searched(digits, client):
+    net = classifier(max_epochs=1, train_split=None, batch_size=GeoDamp, batch_size__initial=16)
+    space = {"lr": loguniform(1e-3, 1), "batch_size__delay": [1, 2], "module__hidden": [8, 32]}
+    return HyperbandSearchCV(net, space, max_iter=9, random_state=0, client=client).fit(*digits)
+
+
+def test_learning_rate_policy_and_module_are_searched_together(digits):
+    search = searched(digits, client=None)
+    assert search.best_score_ > 0.8
+    assert len(search.best_estimator_.history) == search.n_iter_  # one epoch per call
+    assert set(search.best_params_) == {"lr", "batch_size__delay", "module__hidden"}
+    assert search.predict(digits[0]).shape == (600,)
+    params = search.best_estimator_.get_params()
+    assert {name: params[name] for name in search.best_params_} == search.best_params_
+
+
+@pytest.mark.timeout(240)
+def test_our_nets_give_the_same_result_on_workers(digits, client):
+    here, there = searched(digits, client=None), searched(digits, client)
+    np.testing.assert_allclose(
+        here.cv_results_["test_score"], there.cv_results_["test_score"], atol=0.02
+    )
+    assert here.best_params_ == there.best_params_
+    assert all(
+        torch.allclose(a, b, atol=1e-4)
+        for a, b in zip(
+            here.best_estimator_.module_.parameters(),
+            there.best_estimator_.module_.parameters(),
+            strict=True,
+        )
+    )

@@ -1,0 +1,203 @@
+"""Data of every kind, one validation split, and chunks."""
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import is_classifier
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.linear_model import SGDClassifier, SGDRegressor
+
+from accelerando.search._data import chunk_of_call, find_classes, nbytes, split
+
+from .estimators import LearnsOne
+from .searches import counters, hyperband
+
+
+def test_chunks_have_the_asked_size(data):
+    sizes = set(counters(chunk_size=100).fit(*data).best_estimator_.rows_)
+    assert sizes == {96}  # 480 training rows in 5 equal chunks
+    repeated = counters(chunk_size=1000).fit(*data).best_estimator_.rows_
+    assert set(repeated) == {1000}
+
+
+def test_all_models_are_validated_on_the_same_rows(data):
+    seen = set()
+
+    def scoring(estimator, X, y):
+        seen.add(X.tobytes())
+        return estimator.score(X, y)
+
+    hyperband(scoring=scoring).fit(*data)
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda X, y: (X, y),
+        lambda X, y: (X.tolist(), y.tolist()),
+        lambda X, y: (pd.DataFrame(X), pd.Series(y)),
+        lambda X, y: (sparse.csr_matrix(X), y),
+        lambda X, y: (sparse.csr_array(X), y),
+        lambda X, y: (da.from_array(X, chunks=(200, 4)), da.from_array(y, chunks=100)),
+        lambda X, y: (X, np.array(["a", "b", "c"])[y]),
+    ],
+    ids=["numpy", "lists", "pandas", "sparse matrix", "sparse array", "dask", "strings"],
+)
+def test_data_of_every_kind(data, convert):
+    X, y = convert(*data)
+    search = hyperband().fit(X, y)
+    assert search.best_score_ > 0.4
+    assert is_classifier(search)
+    assert len(search.classes_) == 3
+    assert search.n_features_in_ == 8
+
+
+def test_dask_dataframes(data):
+    frame = pd.DataFrame(data[0], columns=list("abcdefgh")).assign(target=data[1])
+    rows = dd.from_pandas(frame, npartitions=4)
+    X, y = rows[list("abcdefgh")], rows["target"]
+    search = hyperband().fit(X, y)
+    assert list(search.feature_names_in_) == list("abcdefgh")
+    assert search.best_score_ > 0.4
+    lazy = search.predict(X)
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_array_equal(lazy.compute(), search.predict(X.compute()))
+    assert search.decision_function(X).compute().shape == (600, 3)
+    assert 0.4 < search.score(X, y) <= 1
+    with pytest.raises(ValueError, match="y must be a Dask collection with the blocks of X"):
+        hyperband().fit(X, data[1])
+    with pytest.raises(ValueError, match="sample_weight must be a Dask collection"):
+        hyperband().fit(X, y, sample_weight=np.ones(600))
+    with pytest.raises(ValueError, match="test_size=100 counts rows"):
+        hyperband(test_size=100).fit(X, y)
+
+
+def test_sample_weights_are_split_with_their_rows(data):
+    X, y = data
+    weight = (y != 2).astype(float)
+    search = hyperband(chunk_size=100).fit(X, y, sample_weight=weight)
+    # a class of weight zero is hardly predicted
+    assert np.mean(search.predict(X) == 2) < np.mean(hyperband().fit(X, y).predict(X) == 2) / 2
+
+
+def test_weights_with_dask_arrays(data):
+    X, y = (da.from_array(part, chunks=150) for part in data)
+    search = hyperband().fit(X, y, sample_weight=np.ones(600))
+    assert search.best_score_ > 0.4
+
+
+def test_groups_stay_on_one_side(data):
+    X, y = data
+    groups = np.repeat(np.arange(60), 10)
+    X = X.copy()
+    X[:, 0] = groups
+    sides = []
+
+    def scoring(estimator, X, y):
+        sides.append(set(X[:, 0]))
+        return 0.5
+
+    hyperband(scoring=scoring, max_iter=1).fit(X, y, groups=groups)
+    assert len(sides[0]) == 12
+    with pytest.raises(ValueError, match="groups is supported for data in memory"):
+        hyperband().fit(da.from_array(X), da.from_array(y), groups=groups)
+
+
+def test_chunks_of_one_class_and_unsorted_targets(data):
+    X, y = data
+    order = np.argsort(y, kind="stable")
+    blocks = (200, 200, 200)
+    X, y = da.from_array(X[order], chunks=(blocks, -1)), da.from_array(y[order], chunks=(blocks,))
+    search = hyperband().fit(X, y)
+    np.testing.assert_array_equal(search.classes_, [0, 1, 2])
+
+
+def test_without_targets(data):
+    search = hyperband(MiniBatchKMeans(n_init=1), {"n_clusters": [2, 3, 4]}).fit(data[0])
+    assert search.transform(data[0]).shape == (600, search.best_params_["n_clusters"])
+
+
+def test_rows_one_at_a_time(data):
+    search = hyperband(LearnsOne(), {"prior": [1.0, 2.0]}).fit(*data)
+    assert len(search.predict(data[0])) == 600
+
+
+def test_every_pass_uses_all_chunks_in_a_new_order():
+    passes = [[chunk_of_call(7 * n + i, 7, seed=0) for i in range(7)] for n in range(3)]
+    assert all(sorted(order) == list(range(7)) for order in passes)
+    assert passes[0] != passes[1] != passes[2]
+    assert passes[0] != [chunk_of_call(i, 7, seed=1) for i in range(7)]
+
+
+def rows(n=100):
+    return np.arange(n).reshape(-1, 1), np.arange(n)
+
+
+def parts(X, y=None, **options):
+    options = {"test_size": None, "chunk_size": None, "seed": 0, "fit_params": {}, **options}
+    found, constant = split(X, y, **options)
+    groups, validation = dask.compute(found.groups, found.validation)
+    chunks = [groups[i].chunks[j] for i, j in found.locations]
+    return chunks, validation, constant
+
+
+@pytest.mark.parametrize("blocks", [None, 4, 10])
+def test_rows_are_in_training_or_in_validation(blocks):
+    X, y = rows()
+    if blocks:
+        X, y = da.from_array(X, chunks=100 // blocks), da.from_array(y, chunks=100 // blocks)
+    chunks, validation, _ = parts(X, y)
+    train = np.concatenate([chunk.y for chunk in chunks])
+    assert sorted([*train, *validation.y]) == list(range(100))
+    assert len(validation.y) == (20 if blocks != 10 else 10)  # at most one block
+    for chunk in (*chunks, validation):
+        np.testing.assert_array_equal(chunk.X[:, 0], chunk.y)
+
+
+def test_sizes_of_the_validation_rows():
+    X, y = (da.from_array(part, chunks=25) for part in rows())
+    assert len(parts(X, y, test_size=0.4)[1].y) == 40
+    assert len(parts(X, y, test_size=8)[1].y) == 8
+    for size in (100, 0, 1.0):
+        with pytest.raises(ValueError, match="test_size must leave rows for training"):
+            parts(X, y, test_size=size)
+
+
+def test_fit_parameters_per_row_are_split_and_others_are_not():
+    X, y = rows()
+    given = {"sample_weight": y, "classes": np.arange(100), "option": 3}
+    chunks, _, constant = parts(X, y, fit_params=given, chunk_size=30)
+    assert list(constant) == ["classes", "option"]
+    for chunk in chunks:
+        np.testing.assert_array_equal(chunk.params["sample_weight"], chunk.y)
+
+
+def test_blocks_must_match():
+    X, y = (da.from_array(part, chunks=25) for part in rows())
+    with pytest.raises(ValueError, match=r"y has 3 blocks but X has 4\. Rechunk y"):
+        parts(X, y[:75])
+    with pytest.raises(ValueError, match="chunk_size=5 is for data in memory"):
+        parts(X, y, chunk_size=5)
+
+
+def test_classes_are_found_for_classifiers_that_need_them():
+    y = np.array([3, 1, 3])
+    assert find_classes(SGDClassifier(), y, {})["classes"].tolist() == [1, 3]
+    lazy = da.from_array(y, chunks=1)
+    assert find_classes(SGDClassifier(), lazy, {})["classes"].tolist() == [1, 3]
+    assert find_classes(SGDClassifier(), y, {"classes": [1, 2, 3]}) == {}
+    assert find_classes(SGDRegressor(), y, {}) == find_classes(LearnsOne(), y, {}) == {}
+
+
+def test_sizes_of_objects():
+    array = np.zeros(1000)
+    assert nbytes(array) == 8000
+    assert nbytes({"a": array, "b": [array, array]}) == 24000
+    assert nbytes(sparse.eye(100, format="csr")) > 800
+    assert nbytes(pd.DataFrame({"a": array})) == 8000
+    assert nbytes("text") < 100
