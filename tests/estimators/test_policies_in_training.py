@@ -33,7 +33,7 @@ from accelerando.policies import (
     PlateauPolicy,
     replay,
 )
-from tests.contracts.test_batch_size import StopAt
+from tests.contracts.test_batch_size import StopAfter
 from tests.nets import classifier, parameters_of, regressor
 
 ALL = [
@@ -191,7 +191,7 @@ CONTINUED = {
 @pytest.mark.parametrize("settings", CONTINUED.values(), ids=CONTINUED)
 def test_an_interrupted_run_continues_exactly(settings, line, tmp_path):
     whole = regressor(max_epochs=4, **settings).fit(*line)
-    broken = regressor(max_epochs=4, callbacks=[StopAt(14)], **settings)
+    broken = regressor(max_epochs=4, callbacks=[StopAfter(14)], **settings)
     broken.fit(*line)
     broken.save_state(tmp_path / "state.pt")
     resumed = regressor(max_epochs=4, **settings)

@@ -85,7 +85,7 @@ def _with_bounds(panel: Any, frame: pd.DataFrame) -> None:
 
 def _chosen(frame: pd.DataFrame, names: Sequence[str] | None) -> list[str]:
     if names is None:
-        from accelerando.train.records import UPDATE_COLUMNS
+        from accelerando._engine.position import UPDATE_COLUMNS
 
         own = [str(name) for name in frame.columns if name not in UPDATE_COLUMNS]
         names = [name for name in _USUAL if name in frame.columns]
