@@ -295,3 +295,25 @@ def test_an_own_monitor(line):
 
     frame = regressor(monitors=[Lowest()], batch_size=GeoDamp(8, 1, 2)).fit(*line).updates_frame()
     assert frame["lowest"].tolist() == frame["loss"].cummin().tolist()
+
+
+@pytest.mark.parametrize(
+    ("decision", "text"),
+    [
+        (Decision(precision="bfloat16"), "precision='bfloat16'"),
+        (Decision(betas=(0.9, 0.99)), "SGD has none"),
+        (Decision(period=3), "no period"),
+    ],
+)
+def test_a_decision_that_the_fit_cannot_carry_out_is_refused(line, decision, text):
+    for settings in (
+        {"policies": [lambda s: decision]},
+        {"batch_size": lambda s: decision._replace(batch_size=16)},
+    ):
+        with pytest.raises(UnsupportedError, match=text):
+            regressor(**settings).fit(*line)
+
+
+def test_a_batch_size_function_may_set_the_learning_rate(line):
+    net = regressor(batch_size=lambda s: Decision(batch_size=16, lr=0.01), lr=0.05).fit(*line)
+    assert net.updates_frame()["lr"].tolist() == pytest.approx([0.01] * len(net.updates_frame()))
