@@ -75,7 +75,7 @@ WAYS: dict[str, tuple[Callable[..., None], Callable[[Mailbox, str], None]]] = {
 
 
 def run_store(end: Connection) -> None:
-    """Serve a store; say how much CPU time it took whenever somebody asks."""
+    """Serve a store; report its CPU time whenever the other end asks."""
     store = serve_store("127.0.0.1")
     end.send(store.port)
     while end.recv():
@@ -83,7 +83,7 @@ def run_store(end: Connection) -> None:
 
 
 def run_ranks(end: Connection, way: str, ranks: int, address: Address) -> None:
-    """Have so many idle ranks; say how much CPU time they take."""
+    """Run idle ranks; report their CPU time whenever the other end asks."""
     wait, connected = WAYS[way][0], threading.Barrier(ranks + 1)
     threads = [
         threading.Thread(target=wait, args=(address, f"rank-{number}", connected))

@@ -5,12 +5,43 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from torch import nn
 
+from accelerando._engine.hints import explain
 from tests.nets import classifier, regressor
+
+FLOAT, DOUBLE = torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.float64)
 
 
 def notes_of(caught):
     return " ".join(getattr(caught.value, "__notes__", []))
+
+
+@pytest.mark.parametrize(
+    ("error", "batch", "hints"),
+    [
+        (RuntimeError(), (DOUBLE, FLOAT), ["X has the type float64 and the module's parameters"]),
+        (RuntimeError(), (FLOAT, DOUBLE), ["y has the type float64"]),
+        (RuntimeError(), ({"a": FLOAT, "b": DOUBLE}, FLOAT), ["try X.astype('float32')"]),
+        (RuntimeError(), (FLOAT, torch.zeros(2, dtype=torch.int32)), ["y has the type int32"]),
+        (TypeError(), ({"a": FLOAT, "b": FLOAT}, FLOAT), ["keyword arguments of forward: a, b."]),
+        (RuntimeError(), (FLOAT, torch.zeros(2, dtype=torch.int64)), []),
+        (RuntimeError(), FLOAT, []),
+        (TypeError(), (FLOAT, FLOAT), []),
+    ],
+)
+def test_the_hint_follows_the_batch(error, batch, hints):
+    explain(error, batch, nn.Linear(3, 1))
+    notes = getattr(error, "__notes__", [])
+    assert len(notes) == len(hints)
+    assert all(hint in note for hint, note in zip(hints, notes, strict=True))
+
+
+def test_a_module_without_parameters_needs_no_type():
+    error = RuntimeError()
+    explain(error, (torch.zeros(2, dtype=torch.int64), None), nn.ReLU())
+    assert not hasattr(error, "__notes__")
 
 
 def test_double_precision_data(line):

@@ -140,9 +140,11 @@ def test_ranks_add_up_what_each_has_measured(small):
 
     for measure, expected in ((LOSS, loss), (NORM, norm)):
         first = Rank(0)
+        second = Rank(1, first)
         measure_on_training_set(plain_fit(model, (X, y), comm=first), measure)
-        found = measure_on_training_set(plain_fit(model, (X, y), comm=Rank(1, first)), measure)
+        found = measure_on_training_set(plain_fit(model, (X, y), comm=second), measure)
         assert found == pytest.approx(expected, rel=1e-6)
+        assert [first.numbers[1], second.numbers[1]] == [13, 12], "each has seen its own rows"
 
 
 def test_a_stream_cannot_be_measured():

@@ -55,6 +55,17 @@ def test_unflatten_returns_views_in_order():
     assert flat[4] == 40
 
 
+def test_versions_count_changes_in_place_but_not_those_of_the_data():
+    parameter = nn.Parameter(torch.zeros(2))
+    before = _torch.version_of(parameter)
+    parameter.data.fill_(1.0)
+    parameter.data = torch.ones(2)
+    assert _torch.version_of(parameter) == before
+    with torch.no_grad():
+        parameter.zero_()
+    assert _torch.version_of(parameter) == before + 1
+
+
 def test_the_base_class_of_batch_norm():
     kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     assert all(issubclass(kind, _torch.batch_norm_class()) for kind in kinds)

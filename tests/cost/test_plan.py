@@ -75,7 +75,7 @@ def test_the_frame_has_totals_per_epoch():
 
 def test_workers_are_those_of_training():
     pytest.importorskip("torch")
-    from accelerando.train.cluster.roster import ranks_for
+    from accelerando._cluster.driver.sizing import ranks_for
 
     policy = PadaDamp(initial=3, rate=0.7)
     found = plan(policy, **SMALL, examples_per_worker=10, min_workers=2, max_workers=5)

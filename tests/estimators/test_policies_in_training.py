@@ -33,7 +33,7 @@ from accelerando.policies import (
     PlateauPolicy,
     replay,
 )
-from tests.contracts.test_batch_size import StopAt
+from tests.contracts.test_batch_size import StopAfter
 from tests.nets import classifier, parameters_of, regressor
 
 ALL = [
@@ -191,7 +191,7 @@ CONTINUED = {
 @pytest.mark.parametrize("settings", CONTINUED.values(), ids=CONTINUED)
 def test_an_interrupted_run_continues_exactly(settings, line, tmp_path):
     whole = regressor(max_epochs=4, **settings).fit(*line)
-    broken = regressor(max_epochs=4, callbacks=[StopAt(14)], **settings)
+    broken = regressor(max_epochs=4, callbacks=[StopAfter(14)], **settings)
     broken.fit(*line)
     broken.save_state(tmp_path / "state.pt")
     resumed = regressor(max_epochs=4, **settings)
@@ -295,3 +295,25 @@ def test_an_own_monitor(line):
 
     frame = regressor(monitors=[Lowest()], batch_size=GeoDamp(8, 1, 2)).fit(*line).updates_frame()
     assert frame["lowest"].tolist() == frame["loss"].cummin().tolist()
+
+
+@pytest.mark.parametrize(
+    ("decision", "text"),
+    [
+        (Decision(precision="bfloat16"), "precision='bfloat16'"),
+        (Decision(betas=(0.9, 0.99)), "SGD has none"),
+        (Decision(period=3), "no period"),
+    ],
+)
+def test_a_decision_that_the_fit_cannot_carry_out_is_refused(line, decision, text):
+    for settings in (
+        {"policies": [lambda s: decision]},
+        {"batch_size": lambda s: decision._replace(batch_size=16)},
+    ):
+        with pytest.raises(UnsupportedError, match=text):
+            regressor(**settings).fit(*line)
+
+
+def test_a_batch_size_function_may_set_the_learning_rate(line):
+    net = regressor(batch_size=lambda s: Decision(batch_size=16, lr=0.01), lr=0.05).fit(*line)
+    assert net.updates_frame()["lr"].tolist() == pytest.approx([0.01] * len(net.updates_frame()))

@@ -81,6 +81,13 @@ def test_the_counterpart_lowers_the_rate_where_the_batch_would_grow():
     assert decayed["lr"].tolist() == [0.1, 0.1, 0.1 * (64 / 86), 0.1 * (64 / 103)]
 
 
+def test_the_counterpart_shrinks_the_batch_with_the_original():
+    run = {"loss": [1.0, 2.0, 4.0], "lr": [0.1] * 3}
+    decayed = replay(RadaDampLR(64, memory=0.5), run)
+    assert decayed["batch_size"].tolist() == [64, 64, 43, 24]
+    assert decayed["lr"].tolist() == [0.1] * 4
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -56,6 +56,14 @@ def unflatten(flat: torch.Tensor, like: Sequence[torch.Tensor]) -> Tensors:
     return list(_unflatten_dense_tensors(flat, like))  # type: ignore[no-untyped-call]
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """Return the number of changes that a tensor has seen in place.
+
+    Changes of ``tensor.data``, and of what it points at, do not count.
+    """
+    return int(tensor._version)
+
+
 def batch_norm_class() -> type[nn.Module]:
     """Return the base class of BatchNorm1d, BatchNorm2d, BatchNorm3d and SyncBatchNorm."""
     return nn.modules.batchnorm._BatchNorm

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from accelerando._decisions import Plan
+from accelerando._decisions import Plan, Settings
 from accelerando._engine import step as steps
 from accelerando._engine.comm.communicator import (
     Communicator,
@@ -82,6 +82,9 @@ class FitSpec:
     custom_step: bool = False
     checkpoint_every: int | None = None
     rank_timeout: float = 10.0
+
+
+NOTHING_DECIDED = Settings()  # its fields 3 to 7 are momentum, betas, workers, period, precision
 
 
 class Hooks(Protocol):
@@ -180,19 +183,21 @@ def next_plan(fit: Fit) -> Plan:
     """Ask the policies about the next update."""
     state, comm, control = fit.state, fit.comm, fit.control
     values = state.values()
+    group = fit.model.optimizers[0].param_groups[0]
     measure = control.needs_measure(state.position.update)
     if measure is not None:
         values[f"full_{measure.quantity}"] = _measurement(fit, measure)
-    base_lr = math.nan
-    if control.standing:
-        group = fit.model.optimizers[0].param_groups[0]
-        base_lr = float(group["lr"])
+    if not control.scheduled:  # a schedule reads the epoch and the update only
+        if state.batch_size:
+            values["batch_size"] = state.batch_size // comm.batches_per_update
         values["momentum"], values["beta2"] = _momentum(group)
         values["ranks"] = comm.ranks
         values["period"] = comm.period(state, max(1, state.batch_size))
+    base_lr = float(group["lr"])
     plan = control.plan(values, state.memories, state.settings, base_lr, comm.batches_per_update)
-    if control.standing:
-        _check_plan(fit, plan, values)
+    settings = plan.settings
+    if settings[3:8] != NOTHING_DECIDED[3:8]:
+        _check_settings(fit, settings, group)
     return plan
 
 
@@ -214,20 +219,27 @@ def _momentum(group: Mapping[str, Any]) -> tuple[float, float]:
     return float(group.get("momentum", math.nan)), math.nan
 
 
-def _check_plan(fit: Fit, plan: Plan, values: Mapping[str, float]) -> None:
-    settings, optimizer = plan.settings, type(fit.model.optimizers[0]).__name__
-    if settings.period is not None and math.isnan(values["period"]):
+def _check_settings(fit: Fit, settings: Settings, group: Mapping[str, Any]) -> None:
+    """Raise if a policy decided something that this fit does not have."""
+    optimizer = type(fit.model.optimizers[0]).__name__
+    momentum, beta2 = _momentum(group)
+    if settings.precision not in (None, "float32"):
+        raise UnsupportedError(
+            f"A policy decided precision={settings.precision!r}; training computes in the dtype of "
+            "the module. Let the policy decide something else."
+        )
+    if settings.period is not None and math.isnan(fit.comm.period(fit.state, 1)):
         raise UnsupportedError(
             f"A policy decided period={settings.period}, the updates between two averagings of "
             "parameters; here ranks average their gradients in every update, and there is no "
             "period. Pass sync=PeriodicAveraging(...) or another strategy that averages."
         )
-    if settings.momentum is not None and math.isnan(values["momentum"]):
+    if settings.momentum is not None and math.isnan(momentum):
         raise UnsupportedError(
             f"A policy decided momentum={settings.momentum}, and {optimizer} has none. Use SGD or "
             "an optimizer with betas, or let the policy decide something else."
         )
-    if settings.betas is not None and math.isnan(values["beta2"]):
+    if settings.betas is not None and math.isnan(beta2):
         raise UnsupportedError(
             f"A policy decided betas={settings.betas}, and {optimizer} has none. Use an optimizer "
             "with betas, such as Adam, or let the policy decide momentum."

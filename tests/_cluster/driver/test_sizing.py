@@ -8,8 +8,6 @@ from accelerando._cluster.driver.sizing import (
     Bound,
     Limits,
     Sizing,
-    first_batch,
-    planned_batch,
     ranks_for,
     threads_each,
     threads_for,
@@ -103,17 +101,6 @@ def test_a_schedule_is_looked_at_one_epoch_ahead():
     assert sizing().ahead(64, workers=4) == 4, "the present batch needs more"
     assert sizing(max_workers="auto").ahead(512, workers=4) == 0
     assert Sizing(Limits(64, min_workers=2), 256, allowed=1).ahead(512, workers=4) == 2
-
-
-def test_batch_sizes_known_ahead():
-    assert first_batch(96, 16, lambda: 32) == 96
-    assert first_batch(0, 16, lambda: 32) == 16
-    assert first_batch(0, None, lambda: 32) == 32
-    sizes = {0: 10, 1: 10, 2: 50}
-    known = {"scheduled": True, "decided": False}
-    assert [planned_batch(e, 3, sizes.get, **known) for e in range(4)] == [10, 10, 50, None]
-    assert planned_batch(1, 3, sizes.get, scheduled=False, decided=False) is None
-    assert planned_batch(1, 3, sizes.get, scheduled=True, decided=True) is None
 
 
 @given(st.integers(1, 10**6), st.integers(1, 1000), st.integers(1, 50), st.integers(1, 50))

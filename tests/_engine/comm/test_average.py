@@ -211,6 +211,8 @@ def test_survivors_are_averaged_and_newcomers_start_from_their_mean():
         rank = group.shard.rank
         state, module = state_at(1.0 + 2 * rank, since=4, strategy=strategy)
         state.averaging.count = 3
+        with torch.no_grad():
+            module.w.fill_(50.0)  # a newcomer's replica does not count
         average.rejoin(state, strategy, group, has_replica=rank < 2)
         return positions(state.replicas), module.w.item(), vars(state.averaging)
 

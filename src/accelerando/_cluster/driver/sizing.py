@@ -57,53 +57,6 @@ def tightest(bounds: list[Bound], fewest: int) -> Bound:
     return tight if tight.ranks >= fewest else Bound(fewest, f"min_workers={fewest}")
 
 
-# -- batch sizes that are known ahead -------------------------------------------------------------
-
-
-def first_batch(last: int, initial: int | None, choose: Callable[[], int]) -> int:
-    """Return the batch size of the next update as far as it is known beforehand.
-
-    Parameters
-    ----------
-    last : int
-        The batch size of the run so far; 0 before the first update.
-    initial : int or None
-        The `initial` size of a policy that has to look at the training data before it can decide;
-        None if it decides without.
-    choose : callable
-        Asks the policy.
-
-    Examples
-    --------
-    >>> first_batch(0, None, lambda: 32), first_batch(0, 16, lambda: 32), first_batch(64, 16, int)
-    (32, 16, 64)
-    """
-    if last:
-        return last
-    return choose() if initial is None else initial
-
-
-def planned_batch(
-    epoch: int, until: int, choose: Callable[[int], int], *, scheduled: bool, decided: bool
-) -> int | None:
-    """Return the batch size that a schedule plans for an epoch; None if it is not known ahead.
-
-    Parameters
-    ----------
-    epoch, until : int
-        The epoch, and the one at which the fit ends.
-    choose : callable
-        Asks the policy about an epoch.
-    scheduled : bool
-        Whether the policy decides by epoch and update alone.
-    decided : bool
-        Whether a policy of ``policies=`` has replaced its decision.
-    """
-    if not scheduled or decided or epoch >= until:
-        return None
-    return choose(epoch)
-
-
 # -- threads --------------------------------------------------------------------------------------
 
 

@@ -13,16 +13,13 @@ import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-import numpy as np
 import torch
 
-from accelerando._engine._torch import Tensors, foreach_copy_
+from accelerando._engine._torch import Tensors, foreach_copy_, version_of
 from accelerando._engine.comm.flat_params import FlatParameters
-
-if TYPE_CHECKING:
-    from accelerando._engine.model import Components
+from accelerando._engine.model import Components, python_numbers
 
 OptimizerState = list[list[dict[str, Any]]]  # of each optimizer, of each of its parameters
 
@@ -177,7 +174,7 @@ class ReplicaSet:
             "center": parts(self.center),
             "center_memory": parts(self.center_memory),
         }
-        return {name: _python_numbers(value) for name, value in content.items()}
+        return {name: python_numbers(value) for name, value in content.items()}
 
     def restore(self, saved: ReplicaSet, first: int = 0) -> None:
         """Take over saved replicas from number `first` on, as many as there are here."""
@@ -234,7 +231,7 @@ class _Live:
 
     def versions(self) -> list[int]:
         """Return the number of changes that each tensor has seen in place."""
-        return [place._version for place in self.places]
+        return [version_of(place) for place in self.places]
 
 
 def is_moment(name: str, value: Any) -> bool:
@@ -256,11 +253,3 @@ def _on(memory: dict[str, Any], device: torch.device) -> dict[str, Any]:
         name: value.to(device) if is_moment(name, value) else value
         for name, value in memory.items()
     }
-
-
-def _python_numbers(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _python_numbers(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return type(content)(_python_numbers(value) for value in content)
-    return content.item() if isinstance(content, np.generic) else content

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from accelerando.train.microbatch import MicroBatch, kept_bytes, rows_for
+from accelerando._engine.micro_batch import rows_for
 from tests.nets import CNN, MLP, classifier, parameters_of, regressor
 
 
@@ -53,17 +53,9 @@ def test_auto_weighs_what_a_row_keeps(digits):
     net = classifier(wide, batch_size=480, max_epochs=1, lr=1e-4, channels_last=False)
     net.fit(images, digits[1])
     per_row = 700 * 64 * 4  # the output of ReLU, which is all that is large
-    assert net.micro_.rows == rows_for(per_row) == 128
+    assert net._state_.micro_batch.rows == rows_for(per_row) == 128
     dense = classifier(batch_size=480, max_epochs=1).fit(*digits)
-    assert dense.micro_.rows > 10_000
-
-
-def test_kept_bytes_counts_views_and_not_parameters():
-    layer = nn.Linear(10, 20)
-    x = torch.randn(64, 10)[:32]
-    with kept_bytes(layer) as kept:
-        torch.relu(layer(x)).sum()
-    assert kept[0] == 32 * 10 * 4 + 32 * 20 * 4
+    assert dense._state_.micro_batch.rows > 10_000
 
 
 def test_auto_leaves_coupled_rows_together(digits):
@@ -73,9 +65,6 @@ def test_auto_leaves_coupled_rows_together(digits):
         def forward(self, x):
             sizes.append(len(x))
             return super().forward(x)
-
-    class Own(nn.CrossEntropyLoss):
-        reduction = "own"
 
     classifier(Look, module__norm=True, batch_size=480, max_epochs=1, train_split=None).fit(*digits)
     assert sizes == [480, 120]
@@ -97,39 +86,8 @@ def test_batchnorm_with_a_given_size_warns(digits):
 
 
 def test_a_seeded_run_is_not_timed():
-    assert classifier(random_state=0).initialize().micro_.timed is False
-    assert classifier(random_state=None).initialize().micro_.timed is True
-
-
-def test_the_fastest_candidate_wins_if_it_is_worth_it():
-    micro = MicroBatch(timed=True)
-    assert micro.probing
-    assert micro.size(4096) == 64
-    micro.weigh(kept=64 * 140_000, rows=64)
-    assert micro.rows == 128
-    seconds = {64: 1.0, 128: 0.9, 256: 0.5, 512: 0.7}
-    for _ in range(8):
-        used = micro.size(4096)
-        micro.observe(4096, seconds[used])
-    assert micro.rows == micro.size(4096) == 256
-    assert micro.seconds == {}
-
-
-def test_no_candidate_wins_by_a_hair():
-    micro = MicroBatch(timed=True)
-    micro.weigh(kept=64 * 140_000, rows=64)
-    while micro.seconds:
-        micro.observe(4096, 0.97 if micro.size(4096) == 256 else 1.0)
-    assert micro.rows == 128
-
-
-def test_batches_too_small_to_divide_teach_nothing():
-    micro = MicroBatch(timed=True)
-    micro.weigh(kept=64 * 140_000, rows=64)
-    for _ in range(20):
-        assert micro.size(60) == 128
-        micro.observe(60, 1.0)
-    assert all(times == [] for times in micro.seconds.values())
+    assert classifier(random_state=0).initialize()._state_.micro_batch.timed is False
+    assert classifier(random_state=None).initialize()._state_.micro_batch.timed is True
 
 
 def test_unseeded_training_settles(digits):
@@ -137,11 +95,11 @@ def test_unseeded_training_settles(digits):
     net = classifier(CNN, batch_size=300, max_epochs=8, random_state=None, train_split=None)
     net.micro_batch_size = "auto"
     net.fit(images, digits[1])
-    assert net.micro_.rows is not None
+    assert net._state_.micro_batch.rows is not None
 
 
 def test_choice_survives_saving(line, tmp_path):
     net = regressor().fit(*line)
-    net.micro_.rows = 77
+    net._state_.micro_batch.rows = 77
     net.save_state(tmp_path / "s")
-    assert regressor().load_state(tmp_path / "s").micro_.rows == 77
+    assert regressor().load_state(tmp_path / "s")._state_.micro_batch.rows == 77

@@ -1,4 +1,4 @@
-"""Convolutions in the faster layout, where the module accepts it."""
+"""Convolutions train in the faster memory format where the module accepts it."""
 
 from __future__ import annotations
 
