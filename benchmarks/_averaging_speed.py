@@ -241,8 +241,8 @@ class Bench:
             "loss": float(np.average(last["loss"], weights=last["batch_size"])),
             "accuracy": float(net.score(self.data.x_test, self.data.y_test)),
         }
-        if "synchronisations" in frame.columns:
-            row["synchronisations"] = int(frame["synchronisations"].iloc[-1])
+        if "averagings" in frame.columns:
+            row["synchronisations"] = int(frame["averagings"].iloc[-1])
             row["periods"] = frame["period"].iloc[:: max(1, len(frame) // 100)].tolist()
         return row
 

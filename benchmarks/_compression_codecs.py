@@ -20,12 +20,10 @@ from accelerando.compress import (
     Atomo,
     Codec,
     LqQuantize,
-    RandomK,
-    SignSGD,
     TernGrad,
     TopK,
 )
-from accelerando.train.exchange import is_small
+from accelerando._engine.comm.exchange import is_small
 
 CODECS: dict[str, Codec] = {
     **{f"Atomo({s})": Atomo(s) for s in (1, 2, 3, 4)},
@@ -36,12 +34,9 @@ CODECS: dict[str, Codec] = {
     **{f"QSGD({b})": QSGD(b) for b in (1, 2, 4, 8)},
     **{f"QSGD({b}), a layer": QSGD(b, bucket=None) for b in (1, 2, 4, 8)},
     **{f"QSGD({b}), largest": QSGD(b, norm=math.inf) for b in (2, 4, 8)},
-    **{f"QSGD({b}), a layer, Elias": QSGD(b, bucket=None, coding="elias") for b in (1, 2, 4, 8)},
     "TernGrad": TernGrad(),
     "LqQuantize(4)": LqQuantize(4),
-    "RandomK(1 %)": RandomK(0.01),
     "TopK(1 %)": TopK(0.01),
-    "SignSGD": SignSGD(),
 }
 
 

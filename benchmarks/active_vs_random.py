@@ -35,8 +35,8 @@ from accelerando.crowd import (
     OrdinalEmbedding,
     Random,
     Uncertainty,
-    nearest_neighbour_distance,
-    nearest_neighbour_error,
+    nearest_neighbor_distance,
+    nearest_neighbor_error,
     simulate,
     triplet_accuracy,
 )
@@ -74,8 +74,8 @@ def evaluate(triplets, lapse, running, test, *, truth, seed):
     line = truth.ndim == 1
     return [
         round(triplet_accuracy(found.embedding_, test), 5),
-        round(nearest_neighbour_distance(found.embedding_, truth), 4) if line else None,
-        round(nearest_neighbour_error(found.embedding_, truth), 4),
+        round(nearest_neighbor_distance(found.embedding_, truth), 4) if line else None,
+        round(nearest_neighbor_error(found.embedding_, truth), 4),
     ]
 
 

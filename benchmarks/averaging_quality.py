@@ -127,8 +127,8 @@ def train(way: dict, images: Images, epochs: int, lr: float, width: int, seed: i
         # One process sends nothing, whatever it quantises.
         "megabytes": float(updates["bytes"].sum()) / 1e6 if "virtual_ranks" in settings else None,
     }
-    if "synchronisations" in updates.columns:
-        row["synchronisations"] = int(updates["synchronisations"].iloc[-1])
+    if "averagings" in updates.columns:
+        row["synchronisations"] = int(updates["averagings"].iloc[-1])
         row["periods"] = updates["period"].iloc[:: max(1, len(updates) // 200)].tolist()
         row["variance"] = variance(updates)
     return row

@@ -124,13 +124,14 @@ class TestLoss(Callback):
         self.rows: list[tuple[int, float, float, int]] = []
 
     def on_batch_end(self, net: Any, training: bool = False, **kwargs: Any) -> None:
-        run = net.run_
+        run = net.position_
         if not training or run.update % self.every:
             return
         with torch.no_grad():
             errors = net.module_(self.problem.x_test) - self.problem.y_test
         loss = errors.square().mean().item()
-        self.rows.append((run.update, run.examples / TRAIN, loss, run.batch_size))
+        rows = int(net.signals()["batch_size"])
+        self.rows.append((run.update, run.examples / TRAIN, loss, rows))
 
 
 def run_synthetic(name: str, seed: int) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from _crowd_common import N_EGGS, RESULTS, SMOOTHNESS, cpu, held_out, random_ans
 from accelerando.crowd import (
     AlienEggs,
     OrdinalEmbedding,
-    nearest_neighbour_distance,
-    nearest_neighbour_error,
+    nearest_neighbor_distance,
+    nearest_neighbor_error,
     triplet_accuracy,
 )
 
@@ -99,8 +99,8 @@ def measure(methods, train_of, test, *, truth, seeds):
                 (
                     used,
                     triplet_accuracy(found, test),
-                    nearest_neighbour_distance(found, truth),
-                    nearest_neighbour_error(found, truth),
+                    nearest_neighbor_distance(found, truth),
+                    nearest_neighbor_error(found, truth),
                 )
             )
     rows = []

@@ -74,9 +74,9 @@ def estimator(case: str, batch: int, monitors: list[Any], where: dict[str, Any])
 
 def seconds_per_update(net: Any, X: Any, y: Any) -> tuple[float, float]:
     """Train one epoch more; return the usual seconds of an update, and those of the processor."""
-    before, cpu = net.run_.update, time.process_time()
+    before, cpu = net.position_.update, time.process_time()
     net.partial_fit(X, y)
-    cpu = (time.process_time() - cpu) / (net.run_.update - before)
+    cpu = (time.process_time() - cpu) / (net.position_.update - before)
     stamps = net.updates_frame()["seconds"].to_numpy()[before:]
     # A good part of the updates gets the processor undisturbed; the first ones warm up.
     return float(np.quantile(np.diff(stamps[3:]), 0.25)), cpu

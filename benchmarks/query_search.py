@@ -2,7 +2,7 @@
 
     python benchmarks/query_search.py [--quick]
 
-Compared on the same belief: NEXT's way (one query after the other, place by place), Salmon's way
+Compared on the same posterior: NEXT's way (one query after the other, place by place), Salmon's way
 (distance matrix, arrays of queries; both written anew from the dissertation's description, section
 4.2.2), `salmon-triplets` itself if it is installed (pip install --no-deps salmon-triplets
 pydantic), and ours without and with numba.
@@ -23,25 +23,20 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from _crowd_common import SMOOTHNESS, cpu, random_answers, table, write
-from accelerando.crowd import (
-    AlienEggs,
-    Belief,
-    OrdinalEmbedding,
-    head_entropy,
-    information_gain,
-    search,
-)
-from accelerando.crowd.search import _kernel
+from accelerando.crowd import AlienEggs, OrdinalEmbedding, information_gain, search
+from accelerando.crowd._posterior import Posterior
+from accelerando.crowd._score import head_entropy
+from accelerando.crowd._search import _kernel
 
 
-def next_way(queries, belief, tau):
+def next_way(queries, posterior, tau):
     """One query at a time: t-STE probabilities place by place, entropies of both posteriors."""
     scores = []
     for head, left, right in queries.tolist():
-        p = np.empty(belief.n_items)
-        for i in range(belief.n_items):
-            to_left = np.sum((belief.positions[i] - belief.positions[left]) ** 2)
-            to_right = np.sum((belief.positions[i] - belief.positions[right]) ** 2)
+        p = np.empty(posterior.n_items)
+        for i in range(posterior.n_items):
+            to_left = np.sum((posterior.positions[i] - posterior.positions[left]) ** 2)
+            to_right = np.sum((posterior.positions[i] - posterior.positions[right]) ** 2)
             p[i] = (1.0 + to_right) / (2.0 + to_left + to_right)
         expected = np.sum(tau[head] * p)
         if_left = tau[head] * p / expected
@@ -66,8 +61,8 @@ def salmon_way(queries, squared, tau):
     return -expected * entropy_left - (one - expected) * entropy_right
 
 
-def salmon_itself(belief, tau):
-    """A function of queries that runs salmon-triplets' own scorer on this belief, or None."""
+def salmon_itself(posterior, tau):
+    """A function of queries that runs salmon-triplets' own scorer on this posterior, or None."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -76,36 +71,36 @@ def salmon_itself(belief, tau):
     except ImportError:
         return None
     torch.set_num_threads(1)  # it was loaded after the limit for all libraries was set
-    noise = TSTE(n=belief.n_items, d=belief.positions.shape[1])
-    scorer = InfoGainScorer(embedding=belief.positions.astype(np.float32), probs=noise.probs)
+    noise = TSTE(n=posterior.n_items, d=posterior.positions.shape[1])
+    scorer = InfoGainScorer(embedding=posterior.positions.astype(np.float32), probs=noise.probs)
     scorer.score(queries=[[0, 1, 2]])
     scorer.posterior_ = tau.astype(np.float32)
     return lambda queries: np.asarray(scorer.score(queries=queries)[1])
 
 
-def make_belief(n_items, n_answers, seed=0):
+def make_posterior(n_items, n_answers, seed=0):
     truth = SMOOTHNESS[:n_items] if n_items <= 90 else np.arange(float(n_items))
     rows = random_answers(AlienEggs(truth), n_items, n_answers, seed)
     model = OrdinalEmbedding(n_items=n_items, random_state=0).fit(rows)
     # The posterior of Salmon and NEXT: not tempered, and answers count for their heads only.
-    return model, rows, Belief.from_embedding(model, rows, temper=1.0, feet=0.0)
+    return model, rows, Posterior.from_embedding(model, rows, temper=1.0, feet=0.0)
 
 
 def throughput(n_items, rounds, n_loop):
-    _, _, belief = make_belief(n_items, 20 * n_items)
-    tau = belief.posterior()
-    squared = np.square(belief.positions[:, None] - belief.positions[None]).sum(axis=2)
+    _, _, posterior = make_posterior(n_items, 20 * n_items)
+    tau = posterior.probabilities()
+    squared = np.square(posterior.positions[:, None] - posterior.positions[None]).sum(axis=2)
     single, single_tau = squared.astype(np.float32), tau.astype(np.float32)
     total = n_items * (n_items - 1) * (n_items - 2) // 2
     rng = np.random.default_rng(0)
     sample = np.argsort(rng.random((10_000, n_items)), axis=1)[:, :3]
     methods = {
-        "NEXT's way (loop)": (n_loop, lambda: next_way(sample[:n_loop], belief, tau)),
+        "NEXT's way (loop)": (n_loop, lambda: next_way(sample[:n_loop], posterior, tau)),
         "Salmon's way": (10_000, lambda: salmon_way(sample, single, single_tau)),
-        "ours, numpy": (total, lambda: search(belief, pairs="all", backend="numpy")),
-        "ours, numba": (total, lambda: search(belief, pairs="all", backend="numba")),
+        "ours, numpy": (total, lambda: search(posterior, pairs="all", backend="numpy")),
+        "ours, numba": (total, lambda: search(posterior, pairs="all", backend="numba")),
     }
-    itself = salmon_itself(belief, tau)
+    itself = salmon_itself(posterior, tau)
     if itself is not None:
         methods["salmon-triplets"] = (10_000, lambda: itself(sample))
     for _, run in methods.values():
@@ -117,8 +112,8 @@ def throughput(n_items, rounds, n_loop):
     rates = {name: methods[name][0] / np.median(times) for name, times in seconds.items()}
     base = rates["Salmon's way"]
     # Salmon's score lacks the head's entropy; put back, the two must agree.
-    salmon = salmon_way(sample, single, single_tau) + head_entropy(belief)[sample[:, 0]]
-    difference = float(np.abs(salmon - information_gain(sample, belief)).max())
+    salmon = salmon_way(sample, single, single_tau) + head_entropy(posterior)[sample[:, 0]]
+    difference = float(np.abs(salmon - information_gain(sample, posterior)).max())
     rows = [
         {
             "n": n_items,
@@ -137,13 +132,13 @@ def throughput(n_items, rounds, n_loop):
 def search_times(sizes, rounds):
     rows = []
     for n_items in sizes:
-        _, _, belief = make_belief(n_items, 10 * n_items)
+        _, _, posterior = make_posterior(n_items, 10 * n_items)
         for backend in ("numpy", "numba"):
             for threads in (1, 2):
                 if n_items >= 1000 and (threads, backend) != (1, "numba"):
                     continue
                 repeat = rounds if n_items < 300 else (3 if n_items < 1000 else 1)
-                run = lambda b=belief, k=backend, t=threads: search(  # noqa: E731
+                run = lambda b=posterior, k=backend, t=threads: search(  # noqa: E731
                     b, pairs="all", backend=k, threads=t
                 )
                 if n_items < 1000:
@@ -172,16 +167,16 @@ def update_turn(rounds):
     result = []
     for backend in ("numpy", "numba"):
         model = OrdinalEmbedding(n_items=90, random_state=0).fit(rows[:3_000])
-        search(Belief.from_embedding(model, rows[:3_000]), pairs="all", backend=backend)
+        search(Posterior.from_embedding(model, rows[:3_000]), pairs="all", backend=backend)
         parts = {"refit": [], "posterior": [], "search": []}
         for k in range(rounds):
             upto = 3_000 + 10 * (k + 1)
             begin = 3_000 + 10 * k
             parts["refit"].append(cpu(lambda: model.partial_fit(rows[begin:upto]))[0])  # noqa: B023
-            used, belief = cpu(lambda: Belief.from_embedding(model, rows[:upto]))  # noqa: B023
+            used, posterior = cpu(lambda: Posterior.from_embedding(model, rows[:upto]))  # noqa: B023
             parts["posterior"].append(used)
             parts["search"].append(
-                cpu(lambda: search(belief, pairs="all", backend=backend))[0]  # noqa: B023
+                cpu(lambda: search(posterior, pairs="all", backend=backend))[0]  # noqa: B023
             )
         row = {f"{name} ms": 1e3 * float(np.median(times)) for name, times in parts.items()}
         whole = np.sum([parts[name] for name in parts], axis=0)

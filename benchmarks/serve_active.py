@@ -18,7 +18,7 @@ import numpy as np
 
 from _crowd_common import N_EGGS, SMOOTHNESS, held_out, table, write
 from _serve_common import PASSWORD, Line, clock, experiment, serving
-from accelerando.crowd import AlienEggs, OrdinalEmbedding, nearest_neighbour_distance
+from accelerando.crowd import AlienEggs, OrdinalEmbedding, nearest_neighbor_distance
 from accelerando.crowd.client import Experimenter
 
 PEOPLE = 5
@@ -85,7 +85,7 @@ def curve(triplets, checkpoints, test, lapse, seed):
         model = OrdinalEmbedding(lapse=lapse, n_items=N_EGGS, random_state=seed)
         model.fit(triplets[:count], init=warm)
         warm = model.embedding_
-        found.append((model.score(test), nearest_neighbour_distance(warm, SMOOTHNESS)))
+        found.append((model.score(test), nearest_neighbor_distance(warm, SMOOTHNESS)))
     return np.array(found)
 
 

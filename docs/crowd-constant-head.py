@@ -1,4 +1,4 @@
-"""Draws crowd-constant-head.png: which heads the best queries have, with and without H(τ_h)."""
+"""Draw crowd-constant-head.png: the heads of the best queries, with and without H(τ_h)."""
 
 from __future__ import annotations
 
@@ -7,44 +7,38 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from accelerando.crowd import (
-    AlienEggs,
-    Belief,
-    OrdinalEmbedding,
-    Random,
-    head_entropy,
-    search,
-    simulate,
-)
+from accelerando.crowd import AlienEggs, OrdinalEmbedding, Random, search, simulate
+from accelerando.crowd._posterior import Posterior
+from accelerando.crowd._score import head_entropy
 
 N_ITEMS, N_ANSWERS = 90, 1_800
 smoothness = 2.0 * np.sort(np.random.default_rng(0).permutation(300)[:N_ITEMS])
 answers = simulate(N_ITEMS, Random(), AlienEggs(smoothness), n_answers=N_ANSWERS).triplets
 model = OrdinalEmbedding(n_items=N_ITEMS, random_state=0).fit(answers)
-# As Salmon and NEXT have it: no tempering, and answers count for their heads only.
-belief = Belief.from_embedding(model, answers, temper=1.0, feet=0.0)
-entropy = head_entropy(belief)
+# As in Salmon and NEXT: no tempering, and answers count for their heads only.
+posterior = Posterior.from_embedding(model, answers, temper=1.0, feet=0.0)
+entropy = head_entropy(posterior)
 n_pairs = (N_ITEMS - 1) * (N_ITEMS - 2) // 2
 
 
 def top_share(heads):
-    """(head, its share) of the most frequent head among the best queries."""
+    """Return the most frequent head among the best queries, and its share."""
     counts = np.bincount(heads[:n_pairs])
     return int(counts.argmax()), float(counts.max() / n_pairs)
 
 
 figure = Figure(figsize=(10, 4.2), layout="constrained")
 left, right = figure.subplots(1, 2)
-for include_head, colour, label in (
+for include_head, color, label in (
     (False, "#c0392b", "without H(τ_h): Salmon, NEXT"),
     (True, "#1f6f8b", "with H(τ_h): mutual information"),
 ):
-    found = search(belief, top=n_pairs, pairs="all", include_head=include_head)
+    found = search(posterior, top=n_pairs, pairs="all", include_head=include_head)
     heads = found.queries[np.argsort(-found.scores, kind="stable"), 0]
     _, first = np.unique(heads, return_index=True)
     seen = np.zeros(len(heads))
     seen[first] = 1
-    left.plot(np.arange(1, len(heads) + 1), seen.cumsum(), color=colour, label=label)
+    left.plot(np.arange(1, len(heads) + 1), seen.cumsum(), color=color, label=label)
     print(
         label,
         {p: int(seen[:p].sum()) for p in (100, 1_000, n_pairs)},

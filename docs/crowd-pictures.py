@@ -18,7 +18,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).parent / "images"
-COLOURS = 256  # enough for flat pages, and a third of the bytes
+N_COLORS = 256  # enough for flat pages, and a third of the bytes
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def demo() -> Iterator[tuple[str, str]]:
 
 def save(page: Page, name: str, **options: object) -> None:
     picture = Image.open(io.BytesIO(page.screenshot(**options)))  # type: ignore[arg-type]
-    small = picture.convert("RGB").quantize(COLOURS)
+    small = picture.convert("RGB").quantize(N_COLORS)
     small.save(IMAGES / f"{name}.png", optimize=True)
     print(f"{name}.png: {(IMAGES / f'{name}.png').stat().st_size // 1024} kB")
 
@@ -62,7 +62,7 @@ def draw_participant(browser: Browser, base: str) -> None:
     }
     for name, shape in shapes.items():
         page = browser.new_page(**shape)
-        page.goto(f"{base}/e/colours/?participant={name}")
+        page.goto(f"{base}/e/colors/?participant={name}")
         page.get_by_role("button", name="Start").click()
         page.locator(".question[data-query]").wait_for()
         page.wait_for_timeout(300)
@@ -84,7 +84,7 @@ def draw_experimenter(browser: Browser, base: str, password: str, seconds: float
     page.get_by_label("Title").fill("Which faces look alike?")
     page.wait_for_timeout(300)
     save(page, "crowd-new", clip={"x": 340, "y": 20, "width": 600, "height": 880})
-    page.goto(f"{base}/experiments/colours")
+    page.goto(f"{base}/experiments/colors")
     page.wait_for_timeout(1000 * seconds)
     save(
         page,

@@ -1,7 +1,7 @@
 """From a folder of images to a map on which similar ones lie close together.
 
 Run it with ``python examples/images_to_map.py [folder [map.png]]``. Without a folder it paints one.
-The people are simulated and look at colours only; ``accelerando crowd serve`` asks real ones.
+The people are simulated and look at colors only; ``accelerando crowd serve`` asks real ones.
 """
 
 import colorsys
@@ -19,17 +19,17 @@ from accelerando.crowd import ARR, FromEmbedding, OrdinalEmbedding, simulate
 def paint(folder: Path, count: int = 14) -> None:
     """Fill a folder with squares of all hues."""
     for i in range(count):
-        colour = np.array(colorsys.hsv_to_rgb(i / count, 0.7, 0.9))
-        imsave(folder / f"hue-{360 * i // count:03d}.png", np.ones((32, 32, 3)) * colour)
+        color = np.array(colorsys.hsv_to_rgb(i / count, 0.7, 0.9))
+        imsave(folder / f"hue-{360 * i // count:03d}.png", np.ones((32, 32, 3)) * color)
 
 
 def main(folder: Path, picture: str | None) -> None:
     files = sorted(path for path in folder.iterdir() if path.suffix in {".png", ".jpg"})
     images = [np.asarray(imread(path), dtype=float)[..., :3] for path in files]
-    colours = np.array([image.mean(axis=(0, 1)) / max(1.0, image.max()) for image in images])
+    colors = np.array([image.mean(axis=(0, 1)) / max(1.0, image.max()) for image in images])
 
     # People answer "is a or b more like h?" with errors; ARR asks what teaches most.
-    crowd = FromEmbedding(4 * colours, lapse=0.05)
+    crowd = FromEmbedding(4 * colors, lapse=0.05)
     asked = simulate(len(files), ARR(), crowd, n_answers=50 * len(files), random_state=0)
 
     held_out, known = asked.triplets[::5], np.delete(asked.triplets, np.s_[::5], axis=0)

@@ -1,4 +1,4 @@
-"""Two batch-size policies of one's own: a function, and a class that remembers something.
+"""Two batch-size policies written by a user: a function, and a class with a memory.
 
 Run it with ``python examples/own_policy.py``.
 """
@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from accelerando import NeuralNetClassifier
-from accelerando.batch_size import BatchSizePolicy, Damping, replay
+from accelerando.policies import Decision, Policy, replay
 
 X, y = load_digits(return_X_y=True)
 X = (X / 16).astype("float32")
@@ -21,7 +21,7 @@ def one_percent_more(signals):
 
 
 @dataclass(frozen=True)
-class HalfTheLoss(BatchSizePolicy):
+class HalfTheLoss(Policy):
     """Double the batch whenever the loss has halved since the last time."""
 
     initial: int = 16
@@ -31,15 +31,16 @@ class HalfTheLoss(BatchSizePolicy):
 
     def decide(self, signals, state):
         size, goal, loss = state["size"], state["goal"], signals.loss
-        if loss is not None and goal == 0:
+        if goal == 0 and loss > 0:  # before the first update the loss is nan
             goal = loss / 2
-        elif loss is not None and loss <= goal:
+        elif loss <= goal:
             size, goal = 2 * size, loss / 2
-        return Damping(size), {"size": size, "goal": goal}
+        return Decision(batch_size=size), {"size": size, "goal": goal}
 
 
 # A policy can be tried on numbers, without training anything.
-print("replayed:", replay(HalfTheLoss(), losses=[2.0, 1.5, 1.0, 0.6, 0.5, 0.2]))
+recorded = {"loss": [2.0, 1.5, 1.0, 0.6, 0.5, 0.2]}
+print("replayed:", replay(HalfTheLoss(), recorded)["batch_size"].tolist())
 
 for policy in (one_percent_more, HalfTheLoss(initial=16)):
     net = NeuralNetClassifier(

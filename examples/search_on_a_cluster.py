@@ -14,7 +14,7 @@ from torch import nn
 
 from accelerando import NeuralNetClassifier
 from accelerando.batch_size import GeoDamp
-from accelerando.cost import compare, replay
+from accelerando.cost import compare, replan
 from accelerando.search import HyperbandSearchCV
 
 SPACE = {
@@ -48,7 +48,7 @@ def main(client: Client) -> None:
     print(f"accuracy on the test set: {net.score(X_test, y_test):.3f}")
 
     # What would the same run take on other machines?
-    planned = replay(net.updates_frame(), workers=1, parameters=4_810, examples_per_worker=64)
+    planned = replan(net.updates_frame(), workers=1, parameters=4_810, examples_per_worker=64)
     print(compare(planned, workers=[1, 2, 4]).sentence())
 
 

@@ -18,8 +18,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests with real processes, signals and browsers on a machine that others may use, too.
-_REAL = ("tests/train/cluster/", "tests/crowd/serve/", "tests/crowd/pages/", "test_cluster.py")
-
+_REAL = (
+    "tests/_cluster/",
+    "tests/contracts/test_ranks.py",
+    "tests/crowd/serve/",
+    "tests/crowd/pages/",
+    "tests/search/test_cluster.py",
+)
+# Only a browser may fail for reasons of its own.
+_SECOND_TRY = ("tests/crowd/pages/",)
 
 # They start first when two processes share the files, so that none of these is alone at the end.
 _LONG = (*_REAL, "tests/test_docs.py", "tests/test_examples.py", "tests/contracts/")
@@ -50,10 +57,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Give real processes time and a second try (the report says which needed it); long first."""
+    """Give real processes time, browsers a second try (the report says which); long first."""
     for item in items:
-        if _is_in(item.nodeid, _REAL):
+        if _is_in(item.nodeid, _SECOND_TRY):
             item.add_marker(pytest.mark.flaky(reruns=1))
+        if _is_in(item.nodeid, _REAL):
             item.add_marker(pytest.mark.timeout(300))
     items.sort(key=lambda item: not _is_in(item.nodeid, _LONG))  # the rest stays in its order
 

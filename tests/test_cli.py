@@ -41,7 +41,7 @@ def test_help_does_not_load_pytorch():
     assert done.returncode == 0, done.stderr
 
 
-def test_demo_prints_one_table_and_saves_one_picture(tmp_path):
+def test_demo_prints_one_table_and_saves_one_figure(tmp_path):
     done = python("-m", "accelerando", "demo", "--epochs", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for word in ("Constant", "GeoDamp", "RadaDamp", "test accuracy", "model updates", "next"):
@@ -112,8 +112,14 @@ def test_what_is_our_own_fault_keeps_its_traceback(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--epochs", "0"], "--epochs must be a whole number of at least 1. Got 0"),
-        (["--seed", "-1"], "--seed must be a whole number of at least 0. Got -1"),
+        (
+            ["--epochs", "0"],
+            "'--epochs' parameter of accelerando demo must be an integer of at least 1. Got 0",
+        ),
+        (
+            ["--seed", "-1"],
+            "'--seed' parameter of accelerando demo must be an integer of at least 0. Got -1",
+        ),
         (["--output", "picture.txt"], "--output must end in one of .png"),
         (["--output", "nowhere/picture.png"], "no folder 'nowhere'"),
     ],

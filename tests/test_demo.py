@@ -1,4 +1,4 @@
-"""What the demo claims by showing it, and what it does without matplotlib."""
+"""The results that the demo shows, and what it does without matplotlib."""
 
 import sys
 
@@ -69,8 +69,8 @@ def test_without_matplotlib_there_is_the_table_and_a_hint(monkeypatch, capsys, t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_picture_on_demand(capsys, monkeypatch, tmp_path):
+def test_no_figure_on_request(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["demo", "--epochs", "1", "--no-picture"]) == 0
-    assert "picture" not in capsys.readouterr().out
+    assert "Figure saved" not in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []

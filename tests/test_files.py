@@ -5,7 +5,7 @@ import os
 import pytest
 
 from accelerando import _files
-from accelerando._files import atomic_write
+from accelerando._files import atomic_write, check_output
 
 
 def test_the_new_content_replaces_the_old(tmp_path):
@@ -46,3 +46,23 @@ def test_content_is_on_disk_before_the_rename_and_the_directory_after_it(tmp_pat
     with atomic_write(tmp_path / "file") as file:
         file.write(b"new")
     assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_an_output_that_can_be_written_is_a_path(tmp_path):
+    assert check_output(str(tmp_path / "figure.PNG")) == tmp_path / "figure.PNG"
+    assert check_output("figure.svg").name == "figure.svg"
+    assert check_output(tmp_path / "table.csv", formats=(".csv",)) == tmp_path / "table.csv"
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("figure.txt", r"--output must end in one of \.png, \.pdf, \.svg\. Got 'figure\.txt'"),
+        ("figure", "must end in one of"),
+        ("nowhere/figure.png", "there is no folder 'nowhere'"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused(output, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        check_output(output)

@@ -25,8 +25,8 @@ def test_the_public_interface_is_the_one_on_file():
 @pytest.mark.parametrize(
     "line",
     [
-        "def accelerando.cost.communication(architecture, workers, size, network)",
-        "class accelerando.batch_size.GeoDamp(initial=128, delay=5, factor=2) <- BatchSizePolicy",
+        "def accelerando.cost.compare(plan, workers)",
+        "class accelerando.batch_size.GeoDamp(initial=128, delay=5, factor=2) <- Policy",
         "  def accelerando.NeuralNet.history_frame(self)",
         "class accelerando.exceptions.StateError(...) <- AccelerandoError, ValueError",
         "data accelerando.cost.PRESETS: mappingproxy",
@@ -40,7 +40,7 @@ def test_it_has_functions_classes_methods_errors_data_and_commands(line):
 def test_a_changed_default_is_noticed(monkeypatch):
     from accelerando import cost
 
-    monkeypatch.setattr(cost, "communication", lambda architecture, workers, size, link=None: None)
+    monkeypatch.setattr(cost, "compare", lambda plan, workers=None: None)
     assert public_api.text() != public_api.FILE.read_text()
 
 

@@ -12,11 +12,11 @@ import os
 import numpy as np
 import torch._dynamo  # noqa: F401 - what the first optimizer of a process imports
 
-import accelerando.search
-import accelerando.train.cluster.rank
-import accelerando.train.estimators  # noqa: F401
+import accelerando._cluster.worker.task
+import accelerando.estimators
+import accelerando.search  # noqa: F401
 
-# Forked processes would all go on with the same random numbers; those of users do not.
+# Forked processes would all continue with the same random numbers; those of users do not.
 os.register_at_fork(after_in_child=np.random.seed)
 # What is shared stays shared: the collector would write into every page of it.
 os.register_at_fork(after_in_child=gc.freeze)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from accelerando._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from accelerando.train.estimators import NeuralNet as NeuralNet
-    from accelerando.train.estimators import NeuralNetClassifier as NeuralNetClassifier
-    from accelerando.train.estimators import NeuralNetRegressor as NeuralNetRegressor
+    from accelerando.estimators import NeuralNet as NeuralNet
+    from accelerando.estimators import NeuralNetClassifier as NeuralNetClassifier
+    from accelerando.estimators import NeuralNetRegressor as NeuralNetRegressor
 
 __all__ = ["NeuralNet", "NeuralNetClassifier", "NeuralNetRegressor", "__version__"]
 
 _HOMES = {
-    "NeuralNet": "accelerando.train.estimators",
-    "NeuralNetClassifier": "accelerando.train.estimators",
-    "NeuralNetRegressor": "accelerando.train.estimators",
+    "NeuralNet": "accelerando.estimators",
+    "NeuralNetClassifier": "accelerando.estimators",
+    "NeuralNetRegressor": "accelerando.estimators",
 }
 
 

@@ -1,13 +1,15 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all, and paths that are checked beforehand."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+FIGURE_FORMATS = (".png", ".pdf", ".svg")
 
 
 @contextmanager
@@ -50,3 +52,27 @@ def sync_directory(path: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def check_output(output: str | os.PathLike[str], formats: Sequence[str] = FIGURE_FORMATS) -> Path:
+    """Return the path that a command's ``--output`` names; raise if it cannot be written.
+
+    Commands call it before the work, so that a wrong path does not cost a training run.
+
+    Parameters
+    ----------
+    output : str or path
+        The path of the file to write.
+    formats : sequence of str
+        The suffixes that are allowed.
+    """
+    path = Path(output)
+    if path.suffix.lower() not in formats:
+        raise ValueError(
+            f"--output must end in one of {', '.join(formats)}. Got {str(output)!r} instead."
+        )
+    if not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"--output: there is no folder {str(path.parent)!r}. Create it, or choose another one."
+        )
+    return path

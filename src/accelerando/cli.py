@@ -1,8 +1,9 @@
 """The command ``accelerando``.
 
-Each part of the library adds its own sub-commands: a function ``add_commands(commands)`` in a
-module that imports nothing heavy, listed in :data:`PARTS`. It gives its parser a default ``run``, a
-function from the parsed arguments to an exit code, and imports what it needs in there.
+Each part of the library adds its subcommands with a function ``add_commands(commands)`` in a module
+that imports nothing heavy; :data:`PARTS` lists these functions. ``add_commands`` sets the parser's
+default ``run``: a function that takes the parsed arguments, imports what it needs, and returns the
+exit code.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ PARTS: list[Callable[[Any], None]] = [
 ]
 
 DESCRIPTION = """\
-Train PyTorch models with adaptive batches, search hyper-parameters, embed what a crowd says."""
+Train PyTorch models with adaptive batches, search hyperparameters, embed the answers of a crowd."""
 
 EPILOG = """\
 examples:
-  accelerando demo                      three ways to choose the batch size, one table, one picture
-  accelerando demo --output digits.svg  the picture somewhere else
-  accelerando plan --help               what training will take on few and on many workers
-  accelerando doctor                    what is installed and reachable, and what is wrong with it
-  accelerando crowd demo                ask people on the web: a dashboard that moves
+  accelerando demo                      three ways to choose the batch size, one table, one figure
+  accelerando demo --output digits.svg  save the figure to another file
+  accelerando plan --help               the time and cost of training on few and on many workers
+  accelerando doctor                    check the installation and a cluster
+  accelerando crowd demo                ask people on the web, with a live dashboard
   accelerando crowd plan --items 90     how many answers will my experiment need?
-  accelerando crowd embed answers.csv   from answers to positions, with a picture
+  accelerando crowd embed answers.csv   from answers to positions, with a figure
   accelerando demo --help               every option of a command
 
 In Python it begins with:
@@ -45,7 +46,7 @@ In Python it begins with:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser with the sub-commands of every part."""
+    """Return the parser with the subcommands of every part."""
     parser = argparse.ArgumentParser(
         prog="accelerando",
         description=DESCRIPTION,
@@ -65,12 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        The arguments after the program's name; those of this process if not given.
+        The arguments after the program's name; by default those of this process.
 
     Returns
     -------
     int
-        0 if all went well, 2 if the user has to change something, 130 after Ctrl-C.
+        0 on success, 2 if the user has to change something, 130 after Ctrl-C.
     """
     parser = build_parser()
     arguments = parser.parse_args(argv)
@@ -80,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except (AccelerandoError, ValueError, OSError) as error:
-        # What a user can put right is one sentence; everything else keeps its traceback.
+        # Errors that a user can fix are one sentence; all others keep their traceback.
         print(f"accelerando: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

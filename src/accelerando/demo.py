@@ -1,4 +1,4 @@
-"""``accelerando demo``: what growing batches do, on real data, in a few seconds."""
+"""``accelerando demo``: train with growing batches on real data, in a few seconds."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelerando._files import check_output
+from accelerando._validation import check_integer
+
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
     from rich.table import Table
 
-    from accelerando.batch_size import BatchSizePolicy
-
-PICTURE = "accelerando-demo.png"
-FORMATS = (".png", ".pdf", ".svg")
+FIGURE = "accelerando-demo.png"
 EPOCHS = 30
 INITIAL = 16  # rows of the first batch, in all three runs
 LR, MOMENTUM = 0.05, 0.9
@@ -25,25 +25,25 @@ TEST_SHARE = 0.25
 
 NEXT = """\
 What to try next:
-  accelerando demo --epochs 60 --seed 1    longer, with other random numbers
-  python examples/growing_batches.py       the code of one run, to copy
+  accelerando demo --epochs 60 --seed 1    longer, with another seed
+  python examples/growing_batches.py       the code of one run
   python examples/own_policy.py            your own policy, in ten lines"""
 
 
 def add_commands(commands: Any) -> None:
-    """Register ``demo``; called by the command line, which loads nothing heavy before it runs."""
+    """Register ``demo``. The command line calls it, so it imports nothing heavy."""
     parser = commands.add_parser(
         "demo",
         help="train on real data with a constant and with growing batches, in a few seconds",
         description="Train one small network three times on scikit-learn's handwritten digits: "
         "with a constant batch size, with GeoDamp and with RadaDamp. Everything else is equal. "
-        "Prints one table and saves one picture.",
+        "Prints one table and saves one figure.",
     )
     parser.add_argument(
         "--output",
         metavar="PNG",
-        default=PICTURE,
-        help="where to save the picture (default: %(default)s; .pdf and .svg work, too)",
+        default=FIGURE,
+        help="where to save the figure (default: %(default)s; .pdf and .svg work, too)",
     )
     parser.add_argument(
         "--epochs",
@@ -57,25 +57,25 @@ def add_commands(commands: Any) -> None:
         metavar="N",
         type=int,
         default=0,
-        help="seed of parameters and shuffles, the same in all runs (default: %(default)s)",
+        help="seed of parameters and shuffles, equal in all runs (default: %(default)s)",
     )
     parser.add_argument("--no-picture", action="store_true", help="print the table only")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``accelerando demo``."""
+    """Run ``accelerando demo`` and return the exit code."""
     from rich.console import Console
 
     console = Console(highlight=False)
     output = None if arguments.no_picture else check_output(arguments.output)
-    _check_number("--epochs", arguments.epochs, least=1)
-    _check_number("--seed", arguments.seed, least=0)
+    check_integer("accelerando demo", "--epochs", arguments.epochs)
+    check_integer("accelerando demo", "--seed", arguments.seed, minimum=0)
     with console.status("Loading PyTorch") as status:
         frames = train(
             arguments.epochs,
             arguments.seed,
-            tell=lambda label: status.update(f"Training with {label}"),
+            report=lambda label: status.update(f"Training with {label}"),
         )
     console.print(table(frames, arguments.seed))
     if output is not None:
@@ -84,28 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check_output(output: str) -> Path:
-    """Return the picture's path; what cannot be written is said before training, not after."""
-    path = Path(output)
-    if path.suffix.lower() not in FORMATS:
-        allowed = ", ".join(FORMATS)
-        raise ValueError(f"--output must end in one of {allowed}. Got {output!r} instead.")
-    if not path.absolute().parent.is_dir():
-        raise ValueError(
-            f"--output: there is no folder {str(path.parent)!r}. Create it, or choose another one."
-        )
-    return path
+def policies(epochs: int) -> dict[str, Any]:
+    """Return the three batch-size policies, which all start with the same size.
 
-
-def _check_number(name: str, value: int, *, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}. Got {value} instead.")
-
-
-def policies(epochs: int) -> dict[str, BatchSizePolicy]:
-    """Return the three ways to choose the batch size, all starting with the same one.
-
-    GeoDamp doubles it four times, at equal distances, however long the demo runs.
+    GeoDamp doubles the size four times, at equal distances, for any number of epochs.
     """
     from accelerando.batch_size import Constant, GeoDamp, RadaDamp
 
@@ -117,18 +99,16 @@ def policies(epochs: int) -> dict[str, BatchSizePolicy]:
 
 
 def train(
-    epochs: int, seed: int, *, tell: Callable[[str], None] = lambda label: None
+    epochs: int, seed: int, *, report: Callable[[str], None] = lambda label: None
 ) -> dict[str, pd.DataFrame]:
     """Train once with each policy and return their ``history_frame()``.
 
-    ``valid_acc`` and ``valid_loss`` in them are those of a held-out test set that no run trains on
-    or takes a decision from.
+    Their columns ``valid_acc`` and ``valid_loss`` are those of a held-out test set, which no run
+    uses for training or for a decision.
     """
     import torch
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
-    from skorch.dataset import Dataset
-    from skorch.helper import predefined_split
 
     from accelerando import NeuralNetClassifier
 
@@ -136,11 +116,14 @@ def train(
     X = (X / 16).astype("float32")
     X, X_test, y, y_test = train_test_split(X, y, test_size=TEST_SHARE, stratify=y, random_state=0)
 
+    def held_out(dataset: Any, y: Any = None, **fit_params: Any) -> tuple[Any, Any]:
+        return dataset, type(dataset)(X_test, y_test)
+
     def network() -> torch.nn.Module:
         nn = torch.nn
         return nn.Sequential(nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))
 
-    def fit(batch_size: BatchSizePolicy, max_epochs: int) -> pd.DataFrame:
+    def fit(batch_size: Any, max_epochs: int) -> pd.DataFrame:
         net = NeuralNetClassifier(
             network,
             criterion=torch.nn.CrossEntropyLoss,
@@ -150,32 +133,32 @@ def train(
             lr=LR,
             max_epochs=max_epochs,
             batch_size=batch_size,
-            train_split=predefined_split(Dataset(X_test, y_test)),
+            train_split=held_out,
             random_state=seed,
             verbose=0,
         )
         frame = net.fit(X, y).history_frame()
-        if len(frame) < max_epochs:  # fit ends quietly after Ctrl-C; here it means the whole demo
+        if len(frame) < max_epochs:  # fit returns after Ctrl-C; here it must end the demo
             raise KeyboardInterrupt
         return frame
 
     chosen = policies(epochs)
     frames = {}
     with one_thread():
-        # PyTorch's first updates in a process are slow; nobody's seconds should contain them.
+        # PyTorch's first updates in a process are slow; exclude them from all measurements.
         fit(chosen["Constant"], 1)
         for label, policy in chosen.items():
-            tell(label)
+            report(label)
             frames[label] = fit(policy, epochs)
     return frames
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one core inside.
+    """Compute on one CPU core inside the block.
 
-    So small a network gains nothing from a second one, and threads that wait for each other on a
-    busy machine make it tens of times slower.
+    A network this small gains nothing from a second core, and threads that wait for each other on
+    a busy machine make it tens of times slower.
     """
     import torch
 
@@ -188,7 +171,7 @@ def one_thread() -> Iterator[None]:
 
 
 def table(frames: dict[str, pd.DataFrame], seed: int) -> Table:
-    """Return the demo's one table."""
+    """Return the table of the results."""
     from rich.table import Table
 
     result = Table(
@@ -215,7 +198,7 @@ def table(frames: dict[str, pd.DataFrame], seed: int) -> Table:
 
 
 def draw(frames: dict[str, pd.DataFrame], output: Path, console: Console) -> None:
-    """Save the picture, or say what is missing for it."""
+    """Save the figure, or print what is missing for it."""
     from accelerando import plot
 
     try:
@@ -223,7 +206,7 @@ def draw(frames: dict[str, pd.DataFrame], output: Path, console: Console) -> Non
             frames, held_out="test", title="Growing batches on handwritten digits"
         )
     except ImportError as error:
-        console.print(f"No picture this time. {error}", markup=False, soft_wrap=True)
+        console.print(f"No figure was saved. {error}", markup=False, soft_wrap=True)
         return
     figure.savefig(output, dpi=110)
-    console.print(f"The picture of it: {output}", markup=False, soft_wrap=True)
+    console.print(f"Figure saved: {output}", markup=False, soft_wrap=True)

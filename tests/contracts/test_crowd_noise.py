@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from accelerando.crowd import CKL, GNMDS, SOE, STE, TSTE, Logistic, OrdinalEmbedding, noise_model
+from accelerando.crowd import CKL, GNMDS, SOE, STE, TSTE, Logistic, OrdinalEmbedding
+from accelerando.crowd._noise import noise_model
 from accelerando.crowd._objective import Objective
 
 MODELS = [STE(), TSTE(), TSTE(alpha=3.0), CKL(), CKL(mu=1.0), Logistic(), GNMDS(), SOE()]

@@ -6,17 +6,9 @@ from dataclasses import asdict, fields
 import numpy as np
 import pytest
 
-from accelerando.crowd import (
-    ARR,
-    TSTE,
-    Belief,
-    Greedy,
-    Random,
-    RoundRobin,
-    SamplerState,
-    Uncertainty,
-    Validation,
-)
+from accelerando.crowd import ARR, TSTE, Greedy, Random, RoundRobin, Uncertainty, Validation
+from accelerando.crowd._posterior import Posterior
+from accelerando.crowd._sampler import SamplerState
 
 KNOWN = [(0, 1, 9), (3, 4, 11), (5, 6, 0)]
 SAMPLERS = [
@@ -33,22 +25,22 @@ SAMPLERS = [
 SUBSET = (0, 1, 3, 4, 5, 6, 9, 11)
 
 each_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: repr(s)[:60])
-each_belief = pytest.mark.parametrize("known", [False, True], ids=["no belief", "belief"])
+each_posterior = pytest.mark.parametrize("known", [False, True], ids=["no posterior", "posterior"])
 
 
-def make_belief(known):
+def make_posterior(known):
     if not known:
         return None
     rng = np.random.default_rng(0)
     positions = rng.normal(size=(12, 2))
-    return Belief(positions, positions, -rng.gamma(1.0, 3.0, size=(12, 12)), TSTE())
+    return Posterior(positions, positions, -rng.gamma(1.0, 3.0, size=(12, 12)), TSTE())
 
 
 @each_sampler
-@each_belief
+@each_posterior
 @pytest.mark.parametrize("count", [1, 30])
 def test_as_many_queries_as_asked_for_of_three_different_items(sampler, known, count):
-    queries, _ = sampler.propose(sampler.start(12), count, make_belief(known))
+    queries, _ = sampler.propose(sampler.start(12), count, make_posterior(known))
     assert len(queries) == count
     for query in queries:
         assert len({query.head, query.left, query.right}) == 3
@@ -56,43 +48,43 @@ def test_as_many_queries_as_asked_for_of_three_different_items(sampler, known, c
 
 
 @each_sampler
-@each_belief
+@each_posterior
 def test_the_same_state_proposes_the_same_and_the_next_state_goes_on(sampler, known):
-    belief = make_belief(known)
+    posterior = make_posterior(known)
     state = sampler.start(12, seed=5)
-    first, after = sampler.propose(state, 6, belief)
-    again, _ = sampler.propose(state, 6, belief)
+    first, after = sampler.propose(state, 6, posterior)
+    again, _ = sampler.propose(state, 6, posterior)
     assert first == again
     assert after != state
 
 
 @each_sampler
 def test_the_state_survives_json(sampler):
-    belief = make_belief(True)
-    _, state = sampler.propose(sampler.start(12, seed=2), 5, belief)
+    posterior = make_posterior(True)
+    _, state = sampler.propose(sampler.start(12, seed=2), 5, posterior)
     stored = json.loads(json.dumps(asdict(state)))
     restored = SamplerState(**{**stored, "deck": tuple(stored["deck"])})
-    assert sampler.propose(restored, 5, belief) == sampler.propose(state, 5, belief)
+    assert sampler.propose(restored, 5, posterior) == sampler.propose(state, 5, posterior)
 
 
 @each_sampler
-@each_belief
+@each_posterior
 def test_only_the_allowed_items_are_asked_about(sampler, known):
     limited = type(sampler)(**{**_settings(sampler), "items": SUBSET})
-    queries, _ = limited.propose(limited.start(12), 40, make_belief(known))
+    queries, _ = limited.propose(limited.start(12), 40, make_posterior(known))
     assert {item for query in queries for item in query[:3]} <= set(SUBSET)
 
 
 @each_sampler
 def test_items_that_do_not_exist_are_refused(sampler):
     wrong = type(sampler)(**{**_settings(sampler), "items": (0, 1, 40)})
-    with pytest.raises(ValueError, match="at least 3 of the items 0 to 11"):
+    with pytest.raises(ValueError, match="at least 3 of the item numbers 0 to 11"):
         wrong.start(12)
 
 
 @each_sampler
 def test_only_queries_that_a_score_chose_have_one(sampler):
-    queries, _ = sampler.propose(sampler.start(12), 60, make_belief(True))
+    queries, _ = sampler.propose(sampler.start(12), 60, make_posterior(True))
     share = np.mean([query.score is None for query in queries])
     expected = getattr(sampler, "random_share", 1.0)
     assert abs(share - expected) < 0.2

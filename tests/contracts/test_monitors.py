@@ -19,9 +19,9 @@ from accelerando.monitor import (
     Monitor,
     Observation,
     ParameterSpread,
-    Setting,
     Throughput,
 )
+from accelerando.monitor._monitor import Setting
 
 MONITORS = {
     "GradientNoiseScale": GradientNoiseScale(),
@@ -57,11 +57,11 @@ def recorded(count=60):
 
 def run_through(monitor, seen, state=None):
     state = monitor.start() if state is None else state
-    told = []
+    found = []
     for one in seen:
         values, state = monitor.observe(one, state)
-        told.append(values)
-    return told, state
+        found.append(values)
+    return found, state
 
 
 def same(first, second):
@@ -85,12 +85,12 @@ def test_no_two_monitors_share_a_signal():
 
 
 @every_monitor
-def test_it_tells_one_number_for_each_signal_and_learns_something(monitor):
-    told, _ = run_through(monitor, recorded())
-    assert {len(values) for values in told} == {len(monitor.signals)}
-    assert all(isinstance(value, float) for values in told for value in values)
-    assert all(math.isfinite(value) for value in told[-1])
-    assert told[-1] != told[40]
+def test_it_returns_one_number_for_each_signal_and_learns_something(monitor):
+    found, _ = run_through(monitor, recorded())
+    assert {len(values) for values in found} == {len(monitor.signals)}
+    assert all(isinstance(value, float) for values in found for value in values)
+    assert all(math.isfinite(value) for value in found[-1])
+    assert found[-1] != found[40]
 
 
 @every_monitor
@@ -109,10 +109,10 @@ def test_settings_survive_pickle(monitor):
 
 @every_monitor
 def test_what_is_undefined_is_said_before_training(monitor):
-    apart = Setting(several_ranks=True, divisible=True, averages_parameters=True)
-    assert bool(monitor.undefined(apart)) == monitor.looks_at_parts
-    together = Setting(several_ranks=True, divisible=True)
-    assert bool(monitor.undefined(together)) == isinstance(monitor, ParameterSpread)
+    averaging = Setting(several_ranks=True, divisible=True, averages_parameters=True)
+    assert bool(monitor.undefined(averaging)) == monitor.looks_at_parts
+    usual = Setting(several_ranks=True, divisible=True)
+    assert bool(monitor.undefined(usual)) == isinstance(monitor, ParameterSpread)
     nothing = Setting(several_ranks=False, divisible=False, averages_parameters=False)
     why = monitor.undefined(nothing)
     assert bool(why) == (monitor.looks_at_parts or isinstance(monitor, ParameterSpread))
@@ -131,7 +131,7 @@ def test_a_memory_of_less_than_an_update_is_refused(kind):
 )
 def test_one_that_looks_at_parts_learns_nothing_without_them(monitor):
     """So that training need not ask it after every update."""
-    told, state = run_through(monitor, recorded())
+    found, state = run_through(monitor, recorded())
     values, after = monitor.observe(next(recorded())._replace(parts=0), state)
     assert same(after, state)
-    assert same(values, told[-1])
+    assert same(values, found[-1])

@@ -1,8 +1,10 @@
-"""Every strategy of ``sync=``, through the same invariants. A new one adds one row."""
+"""Training with every strategy of ``sync=``. A new one adds one row.
+
+``tests/contracts/test_strategies.py`` has the invariants of their decisions.
+"""
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 
@@ -11,7 +13,6 @@ import torch
 from skorch.callbacks import Callback, LRScheduler
 from torch import nn
 
-from accelerando import sync as module
 from accelerando.batch_size import AdaDamp
 from accelerando.compress import QSGD
 from accelerando.exceptions import NotFiniteError, UnsupportedError
@@ -21,21 +22,15 @@ from accelerando.sync import (
     AdaptiveAveraging,
     AllReduce,
     Average,
-    Averaging,
     DecreasingAveraging,
     ElasticAveraging,
     ModelAveraging,
     OuterOptimizer,
     PeriodicAveraging,
     Pull,
-    Signals,
-    Strategy,
-    as_strategy,
-    replay,
     ring_bytes,
 )
-from accelerando.train.averaging import updates_left
-from accelerando.train.run import Run
+from accelerando.sync._make import as_strategy
 from tests.nets import (
     CNN,
     MLP,
@@ -101,86 +96,6 @@ def stop(net):
 
 
 # -- decisions ------------------------------------------------------------------------------------
-
-
-def test_the_table_has_every_strategy():
-    kinds = {kind for kind in vars(module).values() if isinstance(kind, type)}
-    known = {type(row) for row in STRATEGIES.values()} | {AllReduce, Averaging, Strategy}
-    assert {kind for kind in kinds if issubclass(kind, Strategy)} == known
-
-
-@EVERY
-def test_strategies_are_values_with_a_memory_of_plain_numbers(name):
-    strategy = STRATEGIES[name]
-    assert pickle.loads(pickle.dumps(strategy)) == strategy
-    state = strategy.start()
-    for update in range(20):
-        signals = Signals(update, update // 5, 20.0, 0.1)
-        assert strategy.next_period(signals, state) >= 1
-        seen = signals._replace(loss=1.0 / (update + 1), spread=0.1 if update % 3 == 0 else None)
-        once, again = strategy.observe(seen, state), strategy.observe(seen, dict(state))
-        assert once == again
-        state = json.loads(json.dumps(dict(once)))
-
-
-def test_adaptive_averaging_is_algorithm_2():
-    """The paper's loop, line by line, against the strategy, with spreads that come and go."""
-    draw = torch.Generator().manual_seed(0)
-    total, warmup, p_init, share = 120, 10, 4, 0.3
-    spreads = torch.rand(total, generator=draw).tolist()
-    rates = [0.1 if k < 60 else 0.01 for k in range(total)]
-
-    count, period, c2, samples = 0, p_init, 0.0, []
-    expected = []
-    for k in range(total):
-        p = 1 if k < warmup else period
-        expected.append(p)
-        count += 1
-        if count == p:
-            count = 0
-            if k < warmup:
-                continue
-            if k < share * total:
-                samples.append(spreads[k] / rates[k])
-                c2 = sum(samples) / len(samples)
-            elif spreads[k] < 0.7 * rates[k] * c2:
-                period += 1
-            elif spreads[k] > 1.3 * rates[k] * c2:
-                period = max(1, period - 1)
-
-    strategy = AdaptiveAveraging(p_init, sample=share)
-    told = replay(strategy, spreads, lrs=rates, updates_per_epoch=warmup)
-    assert told["period"].tolist() == expected
-    assert len(set(expected)) > 3
-
-
-def test_adaptive_averaging_samples_at_least_once():
-    told = replay(AdaptiveAveraging(2, sample=0.0, warmup_epochs=0), [1.0, 1.0, 1.0, 1.0, 0.1, 0.1])
-    assert told["period"].tolist() == [2, 2, 2, 2, 2, 2]
-    told = replay(AdaptiveAveraging(2, sample=0.0, warmup_epochs=0), [1.0, 1.0, 0.1, 0.1, 0.1])
-    assert told["period"].tolist() == [2, 2, 2, 2, 3]
-
-
-def test_a_decreasing_period_follows_the_loss():
-    strategy = DecreasingAveraging(16, every_epochs=1)
-    told = replay(strategy, [0.1] * 4, losses=[1.0, 0.25, 0.01, 0.01])
-    assert told["period"].tolist() == [16, 8, 4, 2]
-    told = replay(strategy, [0.1] * 3, losses=[1.0, 0.01, 0.01])
-    assert told["period"].tolist() == [16, 8, 2]  # √0.01 · 16 = 1.6
-
-
-@pytest.mark.parametrize(
-    ("run", "rows", "fewest", "expected"),
-    [
-        (Run(until=2, n_examples=100), 25, 1, 8),
-        (Run(until=2, n_examples=101), 25, 1, 10),
-        (Run(until=2, n_examples=101), 25, 2, 8),  # one row left goes with the batch before
-        (Run(until=3, epoch=1, update=4, cursor=50, n_examples=100), 25, 1, 10),
-        (Run(until=3), 25, 1, math.nan),
-    ],
-)
-def test_the_updates_of_a_fit_are_known_before(run, rows, fewest, expected):
-    assert updates_left(run, rows, fewest, drop_last=False) == pytest.approx(expected, nan_ok=True)
 
 
 def test_the_number_of_updates_is_foreseen_by_every_update(digits):
@@ -478,21 +393,6 @@ def test_replicas_begin_anew_when_the_rate_falls(digits, factor, together):
         assert same == together
 
 
-def test_when_replicas_begin_anew():
-    strategy, update = ModelAveraging(4, period=2), Signals(0, 0, 10.0, lr=0.1)
-    assert not strategy.begins_anew(update, strategy.start())
-    state = strategy.observe(update._replace(spread=0.5), strategy.start())
-    # What counts is the rate at the last meeting, not that of the update before.
-    state = strategy.observe(update._replace(lr=0.06), state)
-    assert strategy.begins_anew(update._replace(lr=0.05), state)
-    assert not strategy.begins_anew(update._replace(lr=0.06), state)
-    assert not any(
-        other.begins_anew(update._replace(lr=0.001), {"lr": 1.0, **other.start()})
-        for other in STRATEGIES.values()
-        if not isinstance(other, ModelAveraging)
-    )
-
-
 def test_predictions_reach_callbacks_in_the_order_of_the_rows(digits):
     from skorch.callbacks import EpochScoring
 
@@ -561,10 +461,10 @@ class OwnStep(type(classifier())):
     ("params", "error", "message"),
     [
         ({"sync": 4}, TypeError, "sync must be a strategy of accelerando.sync"),
-        ({"sync": None, "sync__period": 4}, ValueError, "but sync is None"),
+        ({"sync": None, "sync__period": 4}, ValueError, "but sync=None"),
         ({"sync": PeriodicAveraging}, ValueError, "needs more sync__x parameters"),
-        ({"sync": PeriodicAveraging, "sync__p": 4}, ValueError, "has no parameter p"),
-        ({"sync": PeriodicAveraging(4), "sync__p": 4}, ValueError, "has no setting p"),
+        ({"sync": PeriodicAveraging, "sync__p": 4}, ValueError, "has no parameter 'p'"),
+        ({"sync": PeriodicAveraging(4), "sync__p": 4}, ValueError, "has no parameter 'p'"),
         ({"virtual_ranks": 0}, ValueError, "virtual_ranks must be a whole number"),
         ({"virtual_ranks": 1}, UnsupportedError, "here there is one"),
         ({"virtual_ranks": 1000}, ValueError, "training examples for 1000 virtual ranks"),
@@ -582,7 +482,7 @@ class OwnStep(type(classifier())):
         ({"sync": None, "client": Cluster()}, UnsupportedError, "are workers of the cluster"),
         ({"compression": QSGD()}, UnsupportedError, "exchange no gradients"),
         ({"sync": None, "compression": QSGD()}, UnsupportedError, "of all their rows at once"),
-        ({"monitors": [GradientNoiseScale()]}, UnsupportedError, "parameters of its own"),
+        ({"monitors": [GradientNoiseScale()]}, UnsupportedError, "has its own parameters"),
         ({"optimizer": torch.optim.LBFGS}, UnsupportedError, "LBFGS searches along a line"),
     ],
 )
@@ -596,27 +496,3 @@ def test_a_train_step_of_ones_own_is_refused(digits):
     net = OwnStep(MLP, criterion=nn.CrossEntropyLoss, sync=PeriodicAveraging(2), virtual_ranks=2)
     with pytest.raises(UnsupportedError, match="has its own train_step"):
         net.fit(*digits)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: PeriodicAveraging(0), "'period' parameter of PeriodicAveraging must be a whole"),
-        (lambda: PeriodicAveraging(2, "forget"), "must be 'keep', 'average' or 'reset'"),
-        (lambda: AdaptiveAveraging(initial_period=1.5), "'initial_period' parameter"),
-        (lambda: AdaptiveAveraging(sample=1.0), "'sample' parameter of AdaptiveAveraging"),
-        (lambda: AdaptiveAveraging(low=1.4), "needs low < high"),
-        (lambda: AdaptiveAveraging(warmup_epochs=-1), "'warmup_epochs' parameter"),
-        (lambda: DecreasingAveraging(every_epochs=0), "'every_epochs' parameter"),
-        (lambda: ModelAveraging(1), "whole number of at least 2"),
-        (lambda: ModelAveraging("all"), "'replicas' parameter"),
-        (lambda: ModelAveraging(2, momentum=1.0), "'momentum' parameter of ModelAveraging"),
-        (lambda: ModelAveraging(2, correction=0.0), "'correction' parameter"),
-        (lambda: ElasticAveraging(beta=1.1), "'beta' parameter of ElasticAveraging"),
-        (lambda: OuterOptimizer(lr=-1), "'lr' parameter of OuterOptimizer"),
-        (lambda: ParameterSpread(every=0), "'every' parameter of ParameterSpread"),
-    ],
-)
-def test_wrong_settings_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

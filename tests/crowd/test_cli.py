@@ -50,9 +50,9 @@ def test_bad_rows_are_named_on_the_way(run, answers_csv, tmp_path):
     answers_csv.write_text("\n".join(lines))
     code, _, progress = run("embed", answers_csv, "-o", tmp_path / "e.csv", "--no-picture")
     assert code == 0
-    assert "line 6: three different items needed" in progress
-    assert "line 10: winner must be a whole number" in progress
-    assert "2 rows were left out" in progress
+    assert "line 6: A row must have three different items" in progress
+    assert "line 10: winner must be an integer" in progress
+    assert "2 rows cannot be used" in progress
 
 
 def test_many_bad_rows_are_all_named(run, tmp_path):
@@ -103,15 +103,24 @@ def test_without_matplotlib_there_is_an_embedding_and_a_hint(
     ("arguments", "says"),
     [
         (["embed", "{tmp}/nothing.csv"], "No such file"),
-        (["embed", "{csv}", "--noise", "tsne"], "noise must be one of"),
-        (["embed", "{csv}", "--lapse", "0.9"], "lapse must be a number"),
+        (["embed", "{csv}", "--noise", "tsne"], "'noise' parameter"),
+        (
+            ["embed", "{csv}", "--lapse", "0.9"],
+            "'lapse' parameter of OrdinalEmbedding",
+        ),
         (
             ["embed", "{csv}", "--lapse", "much"],
-            "--lapse must be a number in",
+            "'--lapse' parameter of crowd embed must be a number",
         ),
-        (["embed", "{csv}", "--held-out", "1.5"], "--held-out must lie in"),
-        (["plan", "--items", "3"], "items must be at least 4"),
-        (["plan", "--items", "10", "--per-participant", "0"], "--per-participant must be"),
+        (
+            ["embed", "{csv}", "--held-out", "1.5"],
+            "'--held-out' parameter of crowd embed",
+        ),
+        (["plan", "--items", "3"], "'items' parameter of plan must be an integer of at least 4"),
+        (
+            ["plan", "--items", "10", "--per-participant", "0"],
+            "'--per-participant' parameter",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(run, answers_csv, tmp_path, arguments, says):

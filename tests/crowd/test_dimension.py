@@ -22,9 +22,9 @@ def test_the_true_dimension_is_found(true_dimension):
 
 def test_wrong_requests_are_named(eggs):
     rows = eggs(10, 50, seed=0).triplets
-    with pytest.raises(ValueError, match="dimensions must name"):
+    with pytest.raises(ValueError, match=r"'dimensions' .* integers of at least 1"):
         select_dimension(rows, dimensions=(0, 1))
-    with pytest.raises(ValueError, match="folds must lie between 2 and the 50 answers; got 51"):
+    with pytest.raises(ValueError, match=r"'folds' .* from 2 to the number of answers, 50. Got 51"):
         select_dimension(rows, folds=51)
     with pytest.raises(ValueError, match="hinge loss"):
         select_dimension(rows, estimator=OrdinalEmbedding(noise="gnmds"))

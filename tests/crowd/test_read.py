@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelerando.crowd import read_answers
-from accelerando.crowd.read import from_arrays, read_csv
+from accelerando.crowd._read import from_arrays, read_csv
 
 SALMON = """head,left,right,winner,sampler,score,puid,response_time,loser,head_filename,winner_html
 3,1,2,2,random,-9999,anna,1.2,1,i3.png,<b>two</b>
@@ -39,13 +39,13 @@ def test_our_export_may_name_items():
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("1,2,0", "no winner"),
-        (",1,2,1", "no head"),
-        ("0,1,2,5", "the winner 5 is neither left (1) nor right (2)"),
-        ("1,1,2,2", "three different items needed"),
-        ("-1,1,2,2", "whole number of at least 0; got '-1'"),
-        ("0.5,1,2,2", "got '0.5'"),
-        ("x,1,2,2", "got 'x'"),
+        ("1,2,0", "column winner is empty"),
+        (",1,2,1", "column head is empty"),
+        ("0,1,2,5", "The winner 5 is neither left (1) nor right (2)"),
+        ("1,1,2,2", "three different items. Got 1, 2, 1"),
+        ("-1,1,2,2", "an integer of at least 0. Got '-1'"),
+        ("0.5,1,2,2", "Got '0.5'"),
+        ("x,1,2,2", "Got 'x'"),
     ],
 )
 def test_a_bad_row_is_reported_with_its_line_and_the_others_are_kept(row, reason):
@@ -60,7 +60,7 @@ def test_a_loser_that_was_not_asked_about_is_reported():
     assert answers.triplets.tolist() == [[0, 1, 2], [0, 2, 1]]
     (problem,) = answers.problems
     assert problem.line == 3
-    assert problem.reason == "the loser 3 is not the other side of the query, 2"
+    assert problem.reason == "The loser 3 is not the other item of the query, 2."
 
 
 def test_a_row_broken_over_lines_is_reported_where_it_ends():
@@ -75,9 +75,9 @@ def test_a_huge_item_number_costs_no_memory():
 
 
 def test_a_header_without_the_columns_says_what_is_needed():
-    with pytest.raises(ValueError, match=r"head, winner, loser or .* got a, b"):
+    with pytest.raises(ValueError, match=r"head, winner, loser or .* Got a, b"):
         read("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="got no header"):
+    with pytest.raises(ValueError, match="Got no header"):
         read("")
 
 
@@ -139,5 +139,5 @@ def test_a_pickle_in_an_array_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pickled"):
         read_answers(tmp_path / "evil.npy")
     np.savez(tmp_path / "other.npz", something=np.zeros(3))
-    with pytest.raises(ValueError, match=r"'queries' and 'responses'; got \['something'\]"):
+    with pytest.raises(ValueError, match=r"'queries' and 'responses'. Got \['something'\]"):
         read_answers(tmp_path / "other.npz")

@@ -114,10 +114,10 @@ def test_active_queries_learn_more_from_as_many_answers():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"n_answers": 0}, "n_answers must be at least 1; got 0"),
-        ({"n_answers": 5, "rate": 0.0}, "rate must be positive"),
-        ({"n_answers": 5, "participants": 0}, "participants must be at least 1"),
-        ({"n_answers": 5, "refit_every": 0}, "refit_every must be at least 1"),
+        ({"n_answers": 0}, "'n_answers' .* at least 1. Got 0"),
+        ({"n_answers": 5, "rate": 0.0}, "'rate' .* above 0"),
+        ({"n_answers": 5, "participants": 0}, "'participants' .* at least 1"),
+        ({"n_answers": 5, "refit_every": 0}, "'refit_every' .* at least 1"),
     ],
 )
 def test_wrong_settings_are_named(settings, says):

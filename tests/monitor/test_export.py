@@ -17,7 +17,7 @@ class Collect(Callback):
     """Read the endpoint while training runs, as Prometheus would."""
 
     def on_batch_end(self, net, training=None, **kwargs):
-        if training and net.run_.update == 10:
+        if training and net.position_.update == 10:
             with urlopen(net.server.url) as answer:
                 net.text, net.kind = answer.read().decode(), answer.headers["Content-Type"]
 
@@ -56,3 +56,35 @@ def test_tensorboard_gets_every_update_once(line):
     losses = [(step, value) for name, value, step in Writer.rows if name == "loss"]
     assert losses == list(zip(frame["update"], frame["loss"], strict=True))
     assert len([1 for name, *_ in Writer.rows if name == "loss_trend"]) == len(frame) - 1
+
+
+def test_a_cluster_writes_the_same_rows(client, line):
+    """Its batch hooks do nothing, so that the workers need not call them."""
+
+    class Writer:
+        def __init__(self):
+            self.steps = []
+
+        def add_scalar(self, name, value, step):
+            self.steps.append(step)
+
+    writer = Writer()
+    net = regressor(client=client, max_epochs=2, callbacks=[TensorBoardSignals(writer, ["loss"])])
+    net.fit(*line)
+    assert writer.steps == net.updates_frame()["update"].tolist()
+
+
+def test_the_callback_has_every_hook_of_skorch_and_only_one_does_anything():
+    hooks = [name for name in vars(Callback) if name.startswith("on_")]
+    active = [
+        name for name in hooks if not getattr(getattr(TensorBoardSignals, name), "is_idle", 0)
+    ]
+    assert active == ["on_epoch_end"]
+    assert not issubclass(TensorBoardSignals, Callback)
+
+
+def test_skorch_can_read_and_set_its_parameters():
+    callback = TensorBoardSignals("writer", columns=["loss"])
+    assert callback.get_params() == {"writer": "writer", "columns": ["loss"]}
+    assert callback.set_params(columns=None).columns is None
+    assert callback.initialize() is callback

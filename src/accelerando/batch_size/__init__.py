@@ -1,45 +1,67 @@
-"""Batch-size policies: how many examples the next model update should use.
+"""Batch-size policies: the number of examples that the next model update uses.
 
 Pass one as ``batch_size`` to an estimator, as a class with ``batch_size__x`` parameters, as an
-instance, or as a function of the :class:`Signals`.
+instance, or as a function of the :class:`~accelerando.policies.Signals`. The policies live in
+:mod:`accelerando.policies`; this module lists those for the batch size.
 """
 
-from accelerando.batch_size._adaptive import AdaDamp as AdaDamp
-from accelerando.batch_size._adaptive import GradDamp as GradDamp
-from accelerando.batch_size._adaptive import RadaDamp as RadaDamp
-from accelerando.batch_size._adaptive import RadaDampLR as RadaDampLR
-from accelerando.batch_size._policy import BatchSizePolicy as BatchSizePolicy
-from accelerando.batch_size._policy import Damping as Damping
-from accelerando.batch_size._policy import Measure as Measure
-from accelerando.batch_size._policy import Signals as Signals
-from accelerando.batch_size._policy import as_policy as as_policy
-from accelerando.batch_size._policy import replay as replay
-from accelerando.batch_size._schedules import Constant as Constant
-from accelerando.batch_size._schedules import FullBatch as FullBatch
-from accelerando.batch_size._schedules import GeoDamp as GeoDamp
-from accelerando.batch_size._schedules import GeoDampLR as GeoDampLR
-from accelerando.batch_size._schedules import PadaDamp as PadaDamp
-from accelerando.batch_size._schedules import Schedule as Schedule
+from accelerando._deprecation import Deprecated, deprecated_names
+from accelerando.policies import AdaDamp as AdaDamp
+from accelerando.policies import Constant as Constant
+from accelerando.policies import FullBatch as FullBatch
+from accelerando.policies import GeoDamp as GeoDamp
+from accelerando.policies import GeoDampLR as GeoDampLR
+from accelerando.policies import GradDamp as GradDamp
 from accelerando.policies import NoiseScale as NoiseScale
 from accelerando.policies import NormTest as NormTest
+from accelerando.policies import PadaDamp as PadaDamp
+from accelerando.policies import RadaDamp as RadaDamp
+from accelerando.policies import RadaDampLR as RadaDampLR
+from accelerando.policies import Schedule as Schedule
 
 __all__ = [
     "AdaDamp",
-    "BatchSizePolicy",
     "Constant",
-    "Damping",
     "FullBatch",
     "GeoDamp",
     "GeoDampLR",
     "GradDamp",
-    "Measure",
     "NoiseScale",
     "NormTest",
     "PadaDamp",
     "RadaDamp",
     "RadaDampLR",
     "Schedule",
-    "Signals",
-    "as_policy",
-    "replay",
 ]
+
+__getattr__ = deprecated_names(
+    __name__,
+    {
+        "BatchSizePolicy": Deprecated(
+            "accelerando.policies",
+            "Policy",
+            "Subclass accelerando.policies.Policy; unknown signals are nan instead of None.",
+        ),
+        "Damping": Deprecated(
+            "accelerando.policies._core",
+            "Damping",
+            "Return accelerando.policies.Decision(batch_size=..., lr_scale=...).",
+        ),
+        "Measure": Deprecated(
+            "accelerando._decisions", "Measure", "Use AdaDamp or GradDamp, which measure."
+        ),
+        "Signals": Deprecated(
+            "accelerando.policies", "Signals", "Use accelerando.policies.Signals."
+        ),
+        "as_policy": Deprecated(
+            "accelerando.policies._deprecated",
+            "as_batch_policy",
+            "Pass numbers, policies and functions as they are.",
+        ),
+        "replay": Deprecated(
+            "accelerando.policies._deprecated",
+            "replay_losses",
+            'Use accelerando.policies.replay(policy, {"loss": losses})["batch_size"].',
+        ),
+    },
+)

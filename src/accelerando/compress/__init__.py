@@ -1,10 +1,12 @@
-"""Gradients in fewer bytes.
+"""Gradient compression: codecs that encode tensors in fewer bytes.
 
-Pass one as ``compression`` to an estimator, or use a codec alone: ``codec.encode(tensor,
-generator)`` gives bytes, ``codec.decode(bytes, shape)`` gives the tensor back, or an unbiased
-estimate of it.
+Pass one as ``compression`` to an estimator, or use a codec on its own:
+``codec.encode(tensor, generator)`` returns bytes, and ``codec.decode(bytes, shape)`` returns the
+tensor or an unbiased estimate of it.
 """
 
+from accelerando._deprecation import Deprecated, deprecated_names
+from accelerando.compress import _retired as _retired  # registers the decoders of its codecs
 from accelerando.compress._adaptive import Adaptive as Adaptive
 from accelerando.compress._atomo import Atomo as Atomo
 from accelerando.compress._codec import Codec as Codec
@@ -13,12 +15,9 @@ from accelerando.compress._codec import decode as decode
 from accelerando.compress._feedback import ErrorFeedback as ErrorFeedback
 from accelerando.compress._make import as_compressor as as_compressor
 from accelerando.compress._power import PowerSGD as PowerSGD
-from accelerando.compress._probabilities import atom_probabilities as atom_probabilities
 from accelerando.compress._quantize import QSGD as QSGD
 from accelerando.compress._quantize import LqQuantize as LqQuantize
 from accelerando.compress._quantize import TernGrad as TernGrad
-from accelerando.compress._sign import SignSGD as SignSGD
-from accelerando.compress._sparse import RandomK as RandomK
 from accelerando.compress._sparse import TopK as TopK
 
 __all__ = [
@@ -26,15 +25,27 @@ __all__ = [
     "Adaptive",
     "Atomo",
     "Codec",
-    "Compressor",
     "ErrorFeedback",
     "LqQuantize",
     "PowerSGD",
-    "RandomK",
-    "SignSGD",
     "TernGrad",
     "TopK",
-    "as_compressor",
-    "atom_probabilities",
     "decode",
 ]
+
+__getattr__ = deprecated_names(
+    __name__,
+    {
+        "RandomK": Deprecated(
+            "accelerando.compress._retired",
+            "RandomK",
+            "Use Atomo(budget=fraction, atoms='entries'), which has less variance for as many "
+            "entries.",
+        ),
+        "SignSGD": Deprecated(
+            "accelerando.compress._retired",
+            "SignSGD",
+            "Use TernGrad(), or ErrorFeedback(TopK(fraction)).",
+        ),
+    },
+)

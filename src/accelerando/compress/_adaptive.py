@@ -1,4 +1,4 @@
-"""A policy that changes a codec's settings while training goes on."""
+"""A rule that changes a codec's settings during training."""
 
 from __future__ import annotations
 
@@ -6,34 +6,38 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accelerando.batch_size import Signals
+from accelerando._validation import parameter_error
 from accelerando.compress._codec import Codec, Compressor
 from accelerando.compress._feedback import ErrorFeedback
 
-Rule = Callable[[Signals], Mapping[str, Any] | Compressor | None]
+_CODECS = "a codec of accelerando.compress or ErrorFeedback of one"
+
+# Signals are any object with attributes such as update, epoch and loss.
+Rule = Callable[[Any], Mapping[str, Any] | Compressor | None]
 
 
 @dataclass(frozen=True)
 class Adaptive(Compressor):
-    """Let a rule choose budget, bits or any other setting before each update.
+    """Let a rule choose the settings of a codec before each update.
 
-    The rule is a pure function of the :class:`~accelerando.batch_size.Signals`, on which all ranks
-    agree. What it returns holds for one update.
+    The rule is a pure function of the signals that policies see. All ranks have the same signals,
+    so they choose the same settings. The settings hold for one update.
 
     Parameters
     ----------
     codec : Codec or ErrorFeedback
-        The settings to begin with.
+        The codec with its initial settings.
     rule : callable
-        From signals to a dictionary of changed settings, to another codec, or to None (as it is).
+        Takes the signals, an object with attributes such as ``update``, ``epoch`` and ``loss``.
+        Returns a dictionary of changed settings, another codec, or None to leave `codec` as it is.
 
     Examples
     --------
-    >>> from accelerando.batch_size import Signals
+    >>> from types import SimpleNamespace
     >>> from accelerando.compress import QSGD, Adaptive
-    >>> few_at_first = Adaptive(QSGD(bits=2), lambda signals: {"bits": min(8, 2 + signals.epoch)})
-    >>> few_at_first.at(Signals(update=900, epoch=3, examples=0, batch_size=0, n_examples=None))
-    QSGD(bits=5, bucket=512, norm=2.0, coding='packed')
+    >>> growing = Adaptive(QSGD(bits=2), lambda signals: {"bits": min(8, 2 + signals.epoch)})
+    >>> growing.at(SimpleNamespace(update=900, epoch=3))
+    QSGD(bits=5, bucket=512, norm=2.0)
     """
 
     codec: Codec | ErrorFeedback
@@ -41,23 +45,26 @@ class Adaptive(Compressor):
 
     def __post_init__(self) -> None:
         if not isinstance(self.codec, Codec | ErrorFeedback):
-            raise TypeError(
-                "codec of Adaptive must be a codec of accelerando.compress or ErrorFeedback of "
-                f"one. Got {self.codec!r}."
-            )
+            raise TypeError(str(parameter_error(self, "codec", _CODECS, self.codec)))
         if not callable(self.rule):
-            raise TypeError(f"rule of Adaptive must be a function of signals. Got {self.rule!r}.")
+            raise TypeError(str(parameter_error(self, "rule", "a function of signals", self.rule)))
 
-    def at(self, signals: Signals) -> Codec | ErrorFeedback:
-        """Return the codec for the update that these signals precede."""
-        wanted = self.rule(signals)
-        if wanted is None:
+    def at(self, signals: Any) -> Codec | ErrorFeedback:
+        """Return the codec for the next update.
+
+        Parameters
+        ----------
+        signals : object
+            The signals before the update, as attributes.
+        """
+        chosen = self.rule(signals)
+        if chosen is None:
             return self.codec
-        if isinstance(wanted, Mapping):
-            return self.codec.with_settings(**wanted)
-        if isinstance(wanted, Codec | ErrorFeedback):
-            return wanted
+        if isinstance(chosen, Mapping):
+            return self.codec.with_settings(**chosen)
+        if isinstance(chosen, Codec | ErrorFeedback):
+            return chosen
         raise TypeError(
             "The rule of Adaptive must return a dictionary of settings, a codec, or None. Got "
-            f"{wanted!r}."
+            f"{chosen!r} instead."
         )

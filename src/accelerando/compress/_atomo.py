@@ -1,60 +1,59 @@
-"""ATOMO: keep few atoms of the gradient, chosen at random with the best probabilities."""
+"""ATOMO: keep a few atoms of the gradient, drawn with the probabilities of least variance."""
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
 
+from accelerando._validation import check, check_choice, check_number
 from accelerando.compress import _elias
-from accelerando.compress._codec import BodyDecoder, Codec, body_decoder
+from accelerando.compress._codec import Codec, body_decoder
+from accelerando.compress._fourier import fourier, inverse_fourier
 from accelerando.compress._matrix import Atoms, decompose, matrix_shape
 from accelerando.compress._payload import Reader, stored, working_dtype
 from accelerando.compress._probabilities import atom_probabilities
 
-SVD_KIND, ENTRIES_KIND, FOURIER_KIND, OWN_KIND = 5, 6, 7, 8
+KINDS = {"svd": 5, "entries": 6, "fourier": 7}
 _RANK = struct.Struct("<Q")
-_COUNTS = struct.Struct("<QQ")  # atoms that were sure, atoms that were drawn
-
-Transform = Callable[[torch.Tensor], torch.Tensor]
+_COUNTS = struct.Struct("<QQ")  # atoms with probability 1, atoms that were drawn
 _METHODS = {"auto": None, "exact": True, "randomized": False}
 
 
 @dataclass(frozen=True)
 class Atomo(Codec):
-    r"""Atomic sparsification with the smallest variance for its number of atoms.
+    r"""Atomic sparsification with the least variance for its number of atoms.
 
     The gradient is a sum of atoms, :math:`g = \sum λ_i a_i`. Atom i is sent with probability
     :math:`p_i` and then divided by it:
 
     .. math:: ĝ = \sum_i \frac{t_i}{p_i} λ_i a_i, \quad t_i ∼ \text{Bernoulli}(p_i).
 
-    It is unbiased, and :math:`E‖ĝ − g‖² = \sum λ_i² (1/p_i − 1)` is the least for the given
-    :math:`\sum p_i`; see :func:`atom_probabilities`. An empty draw decodes to zero: drawing again
-    would bias it.
+    The estimate is unbiased, and :math:`E‖ĝ − g‖² = \sum λ_i² (1/p_i − 1)` is the least for the
+    given :math:`\sum p_i` (Algorithm 2 of the dissertation). An empty draw decodes to zero: another
+    draw would be biased.
 
     Parameters
     ----------
     budget : float, default=3
-        Expected number of atoms of a tensor. With other atoms than ``"svd"`` a number below 1 is a
-        share of the tensor's entries, at least one.
-    atoms : "svd", "entries", "fourier" or a pair of functions, default="svd"
-        ``"svd"``: singular vectors of the gradient as a matrix, each as many numbers as the matrix
-        has rows and columns together. ``"entries"``: single entries. ``"fourier"``: real Fourier
-        coefficients of the flat tensor. Or an orthonormal transform of your own and its inverse,
-        both from flat tensors to flat tensors of the same length.
-    method : "auto", "exact" or "randomized", default="auto"
-        How singular vectors are found; "auto" looks for all of them if the matrix has few columns.
-        "randomized" takes less time and has a larger variance, and is no less unbiased.
+        The expected number of atoms of a tensor. With atoms other than ``"svd"``, a number below 1
+        is a share of the tensor's entries, at least one entry.
+    atoms : {"svd", "entries", "fourier"}, default="svd"
+        ``"svd"``: singular vectors of the gradient as a matrix; each takes as many numbers as the
+        matrix has rows and columns. ``"entries"``: single entries. ``"fourier"``: real Fourier
+        coefficients of the flat tensor.
+    method : {"auto", "exact", "randomized"}, default="auto"
+        The algorithm for singular vectors. "auto" is "exact" for matrices with few columns.
+        "randomized" takes less time and has a larger variance. Both are unbiased.
 
     Notes
     -----
-    Where `budget` atoms take as many numbers as the tensor itself, the tensor is sent as it is.
+    If `budget` atoms take as many numbers as the tensor, the tensor is sent uncompressed.
 
     References
     ----------
@@ -74,54 +73,38 @@ class Atomo(Codec):
 
     unbiased: ClassVar[bool] = True
     budget: float = 3
-    atoms: str | tuple[Transform, Transform] = "svd"
+    atoms: str = "svd"
     method: str = "auto"
 
     def __post_init__(self) -> None:
-        number = isinstance(self.budget, int | float) and not isinstance(self.budget, bool)
-        if not number or not 0 < self.budget < math.inf:
-            raise ValueError(f"budget of Atomo must be a number above 0. Got {self.budget!r}.")
-        pair = isinstance(self.atoms, tuple) and len(self.atoms) == 2
-        if self.atoms not in ("svd", "entries", "fourier") and not (
-            pair and all(callable(function) for function in self.atoms)
-        ):
-            raise ValueError(
-                'atoms of Atomo must be "svd", "entries", "fourier", or a pair of functions '
-                f"(transform, inverse). Got {self.atoms!r}."
-            )
-        if self.method not in _METHODS:
-            raise ValueError(
-                f'method of Atomo must be "auto", "exact" or "randomized". Got {self.method!r}.'
-            )
-        if self.method != "auto" and self.atoms != "svd":
-            raise ValueError(
-                f"method={self.method!r} says how singular vectors are found, and atoms are "
-                f'{self.atoms!r}. Leave method at "auto".'
-            )
+        check_number(self, "budget", self.budget, above=0)
+        check_choice(self, "atoms", self.atoms, KINDS)
+        check_choice(self, "method", self.method, _METHODS)
+        allowed = f"'auto' with atoms={self.atoms!r}, since it chooses how to find singular vectors"
+        check(self.method == "auto" or self.atoms == "svd", self, "method", allowed, self.method)
 
     @property
     def kind(self) -> int:  # type: ignore[override]
         """The number of the body's format."""
-        kinds = {"svd": SVD_KIND, "entries": ENTRIES_KIND, "fourier": FOURIER_KIND}
-        return kinds[self.atoms] if isinstance(self.atoms, str) else OWN_KIND
+        return KINDS[self.atoms]
 
     def _body(
         self, numbers: torch.Tensor, limit: float, generator: torch.Generator | None
     ) -> bytes | None:
         largest = float(numbers.abs().max())
         if 0 < largest < 1e8 * torch.finfo(numbers.dtype).tiny:
-            return None  # coefficients would be denormal numbers, with few digits or none
+            return None  # coefficients would be subnormal numbers, with few significant bits
         if self.atoms == "svd":
-            return self._spectral(numbers, limit, generator)
+            return self._encode_svd(numbers, limit, generator)
         budget = self._entries(numbers.numel())
         if budget >= numbers.numel():
             return None
         coefficients = self._coefficients(numbers.reshape(-1))
-        if self.atoms != "entries":
-            limit /= math.sqrt(numbers.numel())  # the most that coefficients can add up to
-        return _kept_entries(coefficients, budget, limit, generator)
+        if self.atoms == "fourier":
+            limit /= math.sqrt(numbers.numel())  # the largest sum of coefficients
+        return _encode_entries(coefficients, budget, limit, generator)
 
-    def _spectral(
+    def _encode_svd(
         self, numbers: torch.Tensor, limit: float, generator: torch.Generator | None
     ) -> bytes | None:
         rows, columns = matrix_shape(numbers.shape)
@@ -130,14 +113,14 @@ class Atomo(Codec):
         largest = float(numbers.abs().max())
         if largest == 0.0:
             return _RANK.pack(0)
-        # Squares of very large or very small numbers leave the range of float32.
+        # Squares of very large or very small numbers overflow or underflow in float32.
         found = self._decomposed(numbers / largest)
         weights = found.weights
         if not float(weights.sum()) * largest * max(1.0, 1.0 / self.budget) <= limit:
             return None
-        chances = atom_probabilities(weights, self.budget)
-        kept = _drawn(chances, generator)
-        left = found.left[:, kept] / chances[kept] * largest
+        probabilities = atom_probabilities(weights, self.budget)
+        kept = _drawn(probabilities, generator)
+        left = found.left[:, kept] / probabilities[kept] * largest
         factors = torch.cat([left, found.right[:, kept]]).T.contiguous()
         return _RANK.pack(len(kept)) + factors.numpy().astype(stored(factors.dtype)).tobytes()
 
@@ -154,29 +137,8 @@ class Atomo(Codec):
         largest = float(flat.abs().max())
         if largest == 0.0:
             return flat
-        # Sums of very large numbers leave the range of float32.
-        return self._transformed(flat / largest) * largest
-
-    def _transformed(self, flat: torch.Tensor) -> torch.Tensor:
-        if isinstance(self.atoms, str):
-            return fourier(flat)
-        transform, inverse = self.atoms
-        found = transform(flat.clone())
-        if found.shape != flat.shape:
-            raise ValueError(
-                f"The transform in atoms must keep the length of {flat.numel()}; it returned "
-                f"shape {tuple(found.shape)}."
-            )
-        size, tolerance = float(torch.linalg.vector_norm(flat.double())), 1e-3
-        change = abs(float(torch.linalg.vector_norm(found.double())) - size)
-        back = float(torch.linalg.vector_norm((inverse(found.clone()) - flat).double()))
-        if max(change, back) > tolerance * size:
-            raise ValueError(
-                "The transform in atoms must be orthonormal and the second function its inverse. "
-                f"For a tensor of norm {size:.4g} the norm changes by {change:.4g}, and the "
-                f"inverse of the transform is off by {back:.4g}."
-            )
-        return found.to(flat.dtype)
+        # Sums of very large numbers overflow in float32.
+        return fourier(flat / largest) * largest
 
     def expected_error(self, tensor: torch.Tensor) -> float:
         """Return Σ λᵢ² (1/pᵢ − 1)."""
@@ -191,118 +153,80 @@ class Atomo(Codec):
         else:
             budget = self._entries(numbers.numel())
             weights = self._coefficients(numbers.reshape(-1))
-        chances = atom_probabilities(weights, budget).double()
-        there = chances > 0
-        square = weights.double().square()[there]
-        return float((square / chances[there] - square).sum())
-
-    def _decoder(self) -> BodyDecoder:
-        if isinstance(self.atoms, str):
-            return super()._decoder()
-        inverse = self.atoms[1]
-
-        def read(r: Reader, n: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-            return inverse(_decode_entries(r, n, dtype, shape)).to(dtype)
-
-        return read
+        probabilities = atom_probabilities(weights, budget).double()
+        possible = probabilities > 0
+        square = weights.double().square()[possible]
+        return float((square / probabilities[possible] - square).sum())
 
 
-def _drawn(chances: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-    draws = torch.rand(chances.shape, dtype=torch.float64, generator=generator)
-    return torch.nonzero(draws < chances).reshape(-1)
+def _drawn(probabilities: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    draws = torch.rand(probabilities.shape, dtype=torch.float64, generator=generator)
+    return torch.nonzero(draws < probabilities).reshape(-1)
 
 
-def _kept_entries(
+def _encode_entries(
     values: torch.Tensor, budget: float, limit: float, generator: torch.Generator | None
 ) -> bytes | None:
-    """Write the sure entries as numbers, and of the drawn ones the signs.
+    """Encode the values of entries with probability 1, and the signs of the drawn entries.
 
-    Whatever is drawn with pᵢ = |λᵢ|c has the same absolute value afterwards, 1/c.
+    All entries that are drawn with pᵢ = |λᵢ|c have the same absolute value λᵢ/pᵢ = 1/c.
     """
     n = values.numel()
     if not float(values.abs().max()) <= limit:
         return None
-    chances = atom_probabilities(values, budget)
-    kept = _drawn(chances, generator)
-    sure = chances[kept] == 1
-    some = torch.nonzero((chances < 1) & (chances > 0)).reshape(-1)
+    probabilities = atom_probabilities(values, budget)
+    kept = _drawn(probabilities, generator)
+    is_certain = probabilities[kept] == 1
+    uncertain = torch.nonzero((probabilities < 1) & (probabilities > 0)).reshape(-1)
     common = 0.0
-    if len(some):
-        heaviest = some[values[some].abs().argmax()]
-        common = float(values[heaviest].abs().double() / chances[heaviest].double())
+    if len(uncertain):
+        heaviest = uncertain[values[uncertain].abs().argmax()]
+        common = float(values[heaviest].abs().double() / probabilities[heaviest].double())
     if not common <= limit:
         return None
-    safe, drawn = kept[sure].numpy(), kept[~sure].numpy()
-    numbers = np.append(values.numpy()[safe], common).astype(stored(values.dtype))
+    certain, drawn = kept[is_certain].numpy(), kept[~is_certain].numpy()
+    numbers = np.append(values.numpy()[certain], common).astype(stored(values.dtype))
     return b"".join(
         (
-            _COUNTS.pack(len(safe), len(drawn)),
+            _COUNTS.pack(len(certain), len(drawn)),
             numbers.tobytes(),
-            _elias.encode_positions(safe, n),
+            _elias.encode_positions(certain, n),
             _elias.encode_positions(drawn, n),
             np.packbits(values.numpy()[drawn] < 0, bitorder="little").tobytes(),
         )
     )
 
 
-@body_decoder(SVD_KIND)
+@body_decoder(KINDS["svd"])
 def _decode_svd(reader: Reader, n: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
     (rank,) = reader.fields(_RANK)
     rows, columns = matrix_shape(shape)
     if rank > 2 * (rows + columns):
         raise ValueError(f"{rank} atoms of a matrix of {rows} times {columns}")
-    stamped = reader.array(stored(dtype), rank * (rows + columns)).reshape(rank, rows + columns)
-    factors = torch.from_numpy(stamped.astype(stamped.dtype.newbyteorder("=")))
+    encoded = reader.array(stored(dtype), rank * (rows + columns)).reshape(rank, rows + columns)
+    factors = torch.from_numpy(encoded.astype(encoded.dtype.newbyteorder("=")))
     return (factors[:, :rows].T @ factors[:, rows:]).reshape(-1)
 
 
-@body_decoder(ENTRIES_KIND)
+@body_decoder(KINDS["entries"])
 def _decode_entries(
     reader: Reader, n: int, dtype: torch.dtype, shape: Sequence[int]
 ) -> torch.Tensor:
-    safe, drawn = reader.fields(_COUNTS)
-    if safe + drawn > n:
-        raise ValueError(f"{safe + drawn} entries of {n}")
-    numbers = reader.array(stored(dtype), safe + 1)
+    certain, drawn = reader.fields(_COUNTS)
+    if certain + drawn > n:
+        raise ValueError(f"{certain + drawn} entries of {n}")
+    numbers = reader.array(stored(dtype), certain + 1)
     found = torch.zeros(n, dtype=dtype)
     array = found.numpy()
-    array[_elias.decode_positions(reader, safe, n)] = numbers[:-1]
-    there = _elias.decode_positions(reader, drawn, n)
+    array[_elias.decode_positions(reader, certain, n)] = numbers[:-1]
+    positions = _elias.decode_positions(reader, drawn, n)
     signs = np.unpackbits(reader.array("u1", -(-drawn // 8)), count=drawn, bitorder="little")
-    array[there] = np.where(signs, -numbers[-1], numbers[-1])
+    array[positions] = np.where(signs, -numbers[-1], numbers[-1])
     return found
 
 
-@body_decoder(FOURIER_KIND)
+@body_decoder(KINDS["fourier"])
 def _decode_fourier(
     reader: Reader, n: int, dtype: torch.dtype, shape: Sequence[int]
 ) -> torch.Tensor:
     return inverse_fourier(_decode_entries(reader, n, dtype, shape))
-
-
-def fourier(flat: torch.Tensor) -> torch.Tensor:
-    """Return the coefficients in the real, orthonormal Fourier basis.
-
-    First the real parts, then the imaginary ones; each frequency but 0 and n/2 stands for two
-    conjugate ones, hence the √2.
-    """
-    found = torch.fft.rfft(flat, norm="ortho") * math.sqrt(2)
-    found[0] /= math.sqrt(2)
-    n = flat.numel()
-    if n % 2 == 0:
-        found[-1] /= math.sqrt(2)
-    return torch.cat([found.real, found.imag[1 : (n + 1) // 2]])
-
-
-def inverse_fourier(coefficients: torch.Tensor) -> torch.Tensor:
-    """Undo :func:`fourier`."""
-    n = coefficients.numel()
-    half = n // 2 + 1
-    imaginary = torch.zeros(half, dtype=coefficients.dtype)
-    imaginary[1 : (n + 1) // 2] = coefficients[half:]
-    found = torch.complex(coefficients[:half].clone(), imaginary) / math.sqrt(2)
-    found[0] *= math.sqrt(2)
-    if n % 2 == 0:
-        found[-1] *= math.sqrt(2)
-    flat: torch.Tensor = torch.fft.irfft(found, n=n, norm="ortho")
-    return flat

@@ -1,4 +1,4 @@
-"""Small whole numbers packed bit by bit, at the speed of NumPy."""
+"""Bit packing: pack small integers into bits with vectorized NumPy operations."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from accelerando.compress._payload import Reader
 
-_TRITS = 5  # 3⁵ = 243 fit into a byte: 1.6 bits for each, where two whole bits would waste a fifth
-_PLACES = np.array([1, 3, 9, 27, 81], dtype=np.uint8)
-_TRIT_TABLE = (np.arange(256)[:, None] // _PLACES % 3).astype(np.uint8)
+_TRITS = 5  # a byte holds 3⁵ = 243 values: 1.6 bits per trit instead of 2
+_POWERS = np.array([1, 3, 9, 27, 81], dtype=np.uint8)
+_TRIT_TABLE = (np.arange(256)[:, None] // _POWERS % 3).astype(np.uint8)
 
 
 def widths(bits: int) -> list[int]:
-    """Divide a width into parts of 8, 4, 2 and 1 bits, each of which packs without carrying.
+    """Split a width into parts of 8, 4, 2 and 1 bits, each of which fits into a byte evenly.
 
     >>> widths(7)
     [4, 2, 1]
@@ -20,13 +20,8 @@ def widths(bits: int) -> list[int]:
     return [part for part in (8, 4, 2, 1) if bits & part]
 
 
-def packed_bytes(count: int, bits: int) -> int:
-    """Return the length of what :func:`pack` makes of so many numbers."""
-    return sum(-(-count * part // 8) for part in widths(bits))
-
-
 def pack(numbers: np.ndarray, bits: int) -> bytes:
-    """Pack uint8 numbers below 2^bits.
+    """Pack uint8 numbers below 2^bits into as few bytes as possible.
 
     >>> pack(np.array([1, 2, 3, 0], dtype=np.uint8), 2).hex()
     '39'
@@ -48,7 +43,7 @@ def _pack_part(numbers: np.ndarray, bits: int) -> bytes:
     missing = -len(numbers) % per_byte
     if missing:
         numbers = np.concatenate([numbers, np.zeros(missing, np.uint8)])
-    # Four (or two) neighbours are read as one number, and moved together by two shifts.
+    # Four (or two) neighbors are read as one number and joined by two (or one) shifts.
     if bits == 4:
         pairs = numbers.view("<u2")
         return bytes(((pairs | pairs >> 4) & 0xFF).astype(np.uint8))
@@ -58,7 +53,7 @@ def _pack_part(numbers: np.ndarray, bits: int) -> bytes:
 
 
 def unpack(reader: Reader, count: int, bits: int) -> np.ndarray:
-    """Read what :func:`pack` wrote."""
+    """Unpack the result of :func:`pack`."""
     total = np.zeros(count, np.uint8)
     shift = 0
     for part in widths(bits):
@@ -95,7 +90,7 @@ def pack_trits(numbers: np.ndarray) -> bytes:
 
 
 def unpack_trits(reader: Reader, count: int) -> np.ndarray:
-    """Read what :func:`pack_trits` wrote."""
+    """Unpack the result of :func:`pack_trits`."""
     packed = reader.array("u1", -(-count // _TRITS))
     found: np.ndarray = _TRIT_TABLE[packed].reshape(-1)[:count]
     return found

@@ -1,4 +1,4 @@
-"""What a codec is: a tensor in, bytes out, and back."""
+"""Codec: the base class of everything that encodes a tensor as bytes and decodes it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from accelerando._validation import did_you_mean
 from accelerando.compress import _payload
 from accelerando.compress._payload import Buffer, Reader
 from accelerando.exceptions import PayloadError
 
-# Reads a body: (reader, number of elements, number type to compute in, shape) -> flat tensor.
+# Decodes a body: (reader, number of elements, dtype to compute in, shape) -> flat tensor.
 BodyDecoder = Callable[[Reader, int, torch.dtype, Sequence[int]], torch.Tensor]
 _DECODERS: dict[int, BodyDecoder] = {}
 
+# Kinds of codecs that were removed. Their numbers are never used again.
+REMOVED_KINDS = {8: "Atomo with a user-defined transform"}
+
 
 def body_decoder(kind: int) -> Callable[[BodyDecoder], BodyDecoder]:
-    """Register the function that reads bodies of this kind."""
+    """Register the function that decodes bodies of this kind."""
 
     def register(function: BodyDecoder) -> BodyDecoder:
         assert kind not in _DECODERS
+        assert kind not in REMOVED_KINDS
         _DECODERS[kind] = function
         return function
 
@@ -32,40 +37,40 @@ def body_decoder(kind: int) -> Callable[[BodyDecoder], BodyDecoder]:
 
 @dataclass(frozen=True)
 class Compressor:
-    """What ``compression=`` takes: a :class:`Codec`, or a method of exchange such as PowerSGD."""
+    """Base class of the values of ``compression=``: a :class:`Codec`, or PowerSGD."""
 
     def with_settings(self, **changes: Any) -> Self:
-        """Return the same compressor with other settings.
+        """Return a copy with other settings.
 
         Examples
         --------
         >>> from accelerando.compress import QSGD
         >>> QSGD(bits=2).with_settings(bits=4)
-        QSGD(bits=4, bucket=512, norm=2.0, coding='packed')
+        QSGD(bits=4, bucket=512, norm=2.0)
         """
         known = [field.name for field in dataclasses.fields(self)]
-        unknown = sorted(set(changes) - set(known))
-        if unknown:
+        for name in sorted(set(changes) - set(known)):
+            hint = did_you_mean(name, known)
             raise ValueError(
-                f"{type(self).__name__} has no setting {', '.join(unknown)}. Its settings: "
-                f"{', '.join(known) or 'none'}."
+                f"{type(self).__name__} has no setting {name!r}. {hint + ' ' if hint else ''}Its "
+                f"settings: {', '.join(known) or 'none'}."
             )
         return dataclasses.replace(self, **changes)
 
 
 class Codec(Compressor, ABC):
-    """A way to write a gradient in fewer bytes; holds settings only and never changes.
+    """A way to encode a gradient in fewer bytes. Holds settings only and is immutable.
 
-    A codec implements ``_body`` and ``expected_error``; everything around them is here. A tensor
-    that is not finite, that is empty, or whose decoded values might overflow is written as it is,
-    bit for bit, by every codec: nothing turns silently into something else.
+    A codec implements ``_body`` and ``expected_error``; this class implements the rest. Every codec
+    stores a tensor without loss, bit for bit, if the tensor is empty or not finite, or if its
+    decoded values could overflow.
 
     Attributes
     ----------
     unbiased : bool
-        Whether the mean of what is decoded is the tensor itself, over the generator's draws.
+        True if the mean of the decoded tensor over the generator's draws is the tensor itself.
     kind : int
-        The number of the body's format; codecs may share one.
+        The number of the body's format. Codecs may share one.
     """
 
     unbiased: ClassVar[bool]
@@ -77,20 +82,20 @@ class Codec(Compressor, ABC):
         Parameters
         ----------
         tensor : torch.Tensor
-            Of float32, float64, float16 or bfloat16 numbers, of any shape, on any device.
+            A tensor of float32, float64, float16 or bfloat16, of any shape, on any device.
         generator : torch.Generator, optional
-            Source of all randomness, on the CPU; by default PyTorch's own.
+            The source of all randomness, on the CPU. PyTorch's default generator if not given.
 
         Returns
         -------
         bytes
-            A payload that says which format it has, guarded by a checksum.
+            A payload that names its format and contains a checksum.
         """
         if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _payload.DTYPES:
             kind = getattr(tensor, "dtype", type(tensor).__name__)
             raise TypeError(
-                "tensor must hold float32, float64, float16 or bfloat16 numbers. Got "
-                f"{kind}; convert it with tensor.float()."
+                "The 'tensor' parameter of encode must be a tensor of float32, float64, float16 or "
+                f"bfloat16. Got {kind} instead. Convert it with tensor.float()."
             )
         dense = (tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()).cpu()
         numbers = dense.to(_payload.working_dtype(tensor.dtype))
@@ -104,50 +109,47 @@ class Codec(Compressor, ABC):
         return _payload.seal(self.kind, tensor.dtype, dense.numel(), body)
 
     def decode(self, payload: Buffer, shape: Sequence[int]) -> torch.Tensor:
-        """Return the tensor that a payload of this kind stands for, on the CPU.
+        """Return the tensor that a payload of this kind contains, on the CPU.
 
         Parameters
         ----------
         payload : bytes, bytearray or memoryview
-            From ``encode`` of a codec of the same kind, whatever its settings.
+            The result of ``encode`` of a codec of the same kind, with any settings.
         shape : sequence of int
-            Of the encoded tensor.
+            The shape of the encoded tensor.
 
         Raises
         ------
         PayloadError
-            If the payload is cut, damaged, of another kind, or does not fit the shape.
+            If the payload is truncated, damaged, of another kind, or does not fit the shape.
         """
-        return _decode(payload, shape, self.kind, self._decoder())
+        return _decode(payload, shape, self.kind)
 
     @abstractmethod
     def _body(
         self, numbers: torch.Tensor, limit: float, generator: torch.Generator | None
     ) -> bytes | None:
-        """Write finite numbers; None if what is decoded might exceed `limit`."""
+        """Encode finite numbers; return None if decoded values could exceed `limit`."""
 
     @abstractmethod
     def expected_error(self, tensor: torch.Tensor) -> float:
-        """Return the mean of ‖decoded − tensor‖² over the generator's draws, by theory."""
-
-    def _decoder(self) -> BodyDecoder:
-        return _DECODERS[self.kind]
+        """Return the theoretical mean of ‖decoded − tensor‖² over the generator's draws."""
 
 
 def decode(payload: Buffer, shape: Sequence[int]) -> torch.Tensor:
-    """Return the tensor that any payload stands for, whichever codec wrote it.
+    """Return the tensor that a payload contains, whichever codec encoded it.
 
     Parameters
     ----------
     payload : bytes, bytearray or memoryview
-        From any codec but an ``Atomo`` with a transform of one's own.
+        The result of ``encode`` of any codec.
     shape : sequence of int
-        Of the encoded tensor.
+        The shape of the encoded tensor.
 
     Raises
     ------
     PayloadError
-        If the payload is cut or damaged, or does not fit the shape.
+        If the payload is truncated or damaged, or does not fit the shape.
 
     Examples
     --------
@@ -156,39 +158,49 @@ def decode(payload: Buffer, shape: Sequence[int]) -> torch.Tensor:
     >>> decode(TernGrad().encode(torch.tensor([2.0, 0.0, -2.0])), (3,))
     tensor([ 2.,  0., -2.])
     """
-    return _decode(payload, shape, None, None)
+    return _decode(payload, shape, None)
 
 
-def _decode(
-    payload: Buffer, shape: Sequence[int], kind: int | None, read: BodyDecoder | None
-) -> torch.Tensor:
+def _decode(payload: Buffer, shape: Sequence[int], kind: int | None) -> torch.Tensor:
     content = _payload.unseal(payload)
     if kind is not None and content.kind != kind:
         raise PayloadError(
-            f"The payload is of kind {content.kind}, and this codec reads kind {kind}. Decode with "
-            "the codec that encoded, or with accelerando.compress.decode."
+            f"The payload is of kind {content.kind}, and this codec decodes kind {kind}. Decode it "
+            "with the codec that encoded it, or with accelerando.compress.decode."
         )
     if content.numel != _payload.numel_of(shape):
         raise PayloadError(
-            f"The payload holds {content.numel} numbers, and shape {tuple(shape)} has "
+            f"The payload contains {content.numel} numbers, and shape {tuple(shape)} has "
             f"{_payload.numel_of(shape)}."
         )
     reader = Reader(content.body)
     if content.raw:
         flat = _payload.bytes_tensor(reader.take(len(content.body)), content.dtype)
         if flat.numel() != content.numel:
-            raise PayloadError("The payload's body does not hold as many numbers as announced.")
+            raise PayloadError("The payload's body and its header differ in the number of numbers.")
         return flat.reshape(tuple(shape))
-    read = read or _DECODERS.get(content.kind)
-    if read is None:
-        raise PayloadError(
-            f"Nothing here reads payloads of kind {content.kind}. One of a transform of your own "
-            "is decoded by the Atomo that has the transform."
-        )
     try:
-        flat = read(reader, content.numel, _payload.working_dtype(content.dtype), shape)
+        flat = _body_decoder(content.kind)(
+            reader, content.numel, _payload.working_dtype(content.dtype), shape
+        )
         reader.end()
     except (ValueError, IndexError, RuntimeError) as error:
-        # The checksum was right, so that somebody has written a wrong body on purpose.
-        raise PayloadError(f"The payload's body makes no sense: {error}") from error
+        if isinstance(error, PayloadError):
+            raise
+        # The checksum is right, so the body was not damaged but forged.
+        raise PayloadError(f"The payload's body is not valid: {error}.") from error
     return flat.reshape(tuple(shape)).to(content.dtype)
+
+
+def _body_decoder(kind: int) -> BodyDecoder:
+    if kind in REMOVED_KINDS:
+        raise PayloadError(
+            f"The payload was encoded by {REMOVED_KINDS[kind]}, which was removed from "
+            "accelerando. Decode it with the version that encoded it."
+        )
+    if kind not in _DECODERS:
+        raise PayloadError(
+            f"The payload is of kind {kind}, which this version of accelerando does not know. "
+            "Decode it with the version that encoded it."
+        )
+    return _DECODERS[kind]

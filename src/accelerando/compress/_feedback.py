@@ -1,4 +1,4 @@
-"""What one payload leaves out goes into the next."""
+"""Error feedback: what one payload leaves out is added to the next."""
 
 from __future__ import annotations
 
@@ -8,29 +8,32 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from accelerando._validation import parameter_error
 from accelerando.compress._codec import Codec, Compressor
 from accelerando.compress._payload import Buffer
+
+_ALLOWED = "a codec of accelerando.compress, such as TopK(0.01)"
 
 
 @dataclass(frozen=True)
 class ErrorFeedback(Compressor):
-    """Add to each gradient what the payloads before it have left out.
+    """Add to each gradient the error of the payloads before it.
 
-    With the memory e, at first zero, an update sends C(g + e) and keeps e ← g + e − C(g + e). Made
-    for codecs that are biased and never enlarge: :class:`TopK`, :class:`SignSGD`,
-    ``RandomK(rescale=False)``.
+    With the memory e, initially zero, an update sends C(g + e) and keeps e ← g + e − C(g + e). It
+    is meant for codecs that are biased and never increase the norm, such as :class:`TopK`.
 
-    The settings are here and the memory is outside, with whoever encodes: each rank of a cluster
-    has one for every parameter that is compressed. A rank that is lost takes its memory with it,
-    that is the part of a few past gradients that it had not sent yet; a rank that joins begins
-    with none. The memories are not part of a saved state. Optimizers that evaluate several
-    gradients in an update, such as L-BFGS, are refused: they look at differences of gradients, in
-    which the memory has no place.
+    This object holds settings only. The memory belongs to the caller: each rank of a cluster has
+    one for every parameter that is compressed. When a rank is lost, its memory is lost: the part of
+    a few past gradients that it had not sent. A rank that joins starts without a memory. The
+    memories are not part of a saved state. Optimizers that evaluate several gradients in an update,
+    such as L-BFGS, are refused: they compare gradients, and the memory would distort the
+    comparison.
 
     Parameters
     ----------
     codec : Codec
-        What encodes. An unbiased one with a large variance makes the memory grow without bound.
+        The codec that encodes. With an unbiased codec of large variance the memory grows without
+        bound.
 
     References
     ----------
@@ -55,19 +58,16 @@ class ErrorFeedback(Compressor):
 
     def __post_init__(self) -> None:
         if not isinstance(self.codec, Codec):
-            raise TypeError(
-                "codec of ErrorFeedback must be a codec of accelerando.compress, like TopK(0.01). "
-                f"Got {self.codec!r}."
-            )
+            raise TypeError(str(parameter_error(self, "codec", _ALLOWED, self.codec)))
 
     def with_settings(self, **changes: Any) -> Self:
-        """Return the same with other settings of the codec inside, or another ``codec``."""
+        """Return a copy with other settings of the codec, or with another ``codec``."""
         if "codec" in changes:
             return super().with_settings(**changes)
         return type(self)(self.codec.with_settings(**changes))
 
     def encode(self, tensor: torch.Tensor, generator: torch.Generator | None = None) -> bytes:
-        """Encode without a memory, as the first time."""
+        """Encode without a memory, as in the first update."""
         return self.codec.encode(tensor, generator)
 
     def encode_with(
@@ -76,23 +76,23 @@ class ErrorFeedback(Compressor):
         memory: torch.Tensor | None,
         generator: torch.Generator | None = None,
     ) -> tuple[bytes, torch.Tensor | None]:
-        """Encode the tensor and what is remembered; return the payload and the new memory.
+        """Encode the sum of tensor and memory; return the payload and the new memory.
 
         Parameters
         ----------
         tensor : torch.Tensor
-            What is to be sent.
+            The gradient.
         memory : torch.Tensor or None
-            What the call before returned; None the first time.
+            The memory that the previous call returned; None in the first update.
         generator : torch.Generator, optional
-            Of the codec.
+            The codec's source of randomness.
         """
-        whole = tensor if memory is None else tensor + memory.to(tensor)
-        payload = self.codec.encode(whole, generator)
-        left = whole - self.codec.decode(payload, tuple(whole.shape)).to(whole.device)
-        # A gradient that is not finite stops the training; it must not haunt what comes after.
-        return payload, left if bool(left.isfinite().all()) else memory
+        total = tensor if memory is None else tensor + memory.to(tensor)
+        payload = self.codec.encode(total, generator)
+        error = total - self.codec.decode(payload, tuple(total.shape)).to(total.device)
+        # A gradient that is not finite stops the training; it must not stay in the memory.
+        return payload, error if bool(error.isfinite().all()) else memory
 
     def decode(self, payload: Buffer, shape: Sequence[int]) -> torch.Tensor:
-        """Decode as the codec inside does."""
+        """Decode a payload of the codec."""
         return self.codec.decode(payload, shape)

@@ -1,55 +1,45 @@
-"""From what a user passes as ``compression`` to a compressor."""
+"""Conversion of the ``compression`` argument into a compressor."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from accelerando._validation import as_piece
 from accelerando.compress._codec import Compressor
 
 
 def as_compressor(compression: Any, params: Mapping[str, Any] | None = None) -> Compressor | None:
-    """Return the compressor that ``compression`` and ``compression__x`` parameters describe.
+    """Return the compressor that ``compression`` and the ``compression__x`` parameters describe.
 
     Parameters
     ----------
     compression : compressor class, compressor instance, or None
-        What an estimator takes as ``compression``.
+        The ``compression`` argument of an estimator.
     params : mapping, optional
-        The ``compression__x`` parameters, without the prefix: for the class, or in place of the
-        instance's own settings.
+        The ``compression__x`` parameters, without the prefix. They are arguments of the class, or
+        replace settings of the instance.
 
     Returns
     -------
     Compressor or None
-        None if gradients are sent as they are.
+        None if gradients are not compressed.
 
     Examples
     --------
-    >>> from accelerando.compress import QSGD, as_compressor
+    >>> from accelerando.compress import QSGD
     >>> as_compressor(QSGD, {"bits": 2})
-    QSGD(bits=2, bucket=512, norm=2.0, coding='packed')
+    QSGD(bits=2, bucket=512, norm=2.0)
     """
-    params = dict(params or {})
     if compression is None and not params:
         return None
-    if isinstance(compression, type) and issubclass(compression, Compressor):
-        fields = list(getattr(compression, "__dataclass_fields__", ()))
-        unknown = sorted(set(params) - set(fields))
-        if unknown:
-            raise ValueError(
-                f"{compression.__name__} has no parameter {', '.join(unknown)}. Its parameters: "
-                f"{', '.join('compression__' + name for name in fields) or 'none'}."
-            )
-        return compression(**params)
     if isinstance(compression, Compressor):
+        # ErrorFeedback passes settings to the codec that it contains.
         return compression.with_settings(**params) if params else compression
-    if compression is None:
-        raise ValueError(
-            f"Parameters {sorted('compression__' + name for name in params)} are for a codec, but "
-            "compression is None. Pass a class of accelerando.compress as compression."
-        )
-    raise TypeError(
-        "compression must be a codec of accelerando.compress, like QSGD(bits=4), or None. Got "
-        f"{compression!r}."
+    return as_piece(
+        "compression",
+        compression,
+        Compressor,
+        settings=params,
+        allowed="a codec of accelerando.compress, such as QSGD(bits=4), or None",
     )

@@ -1,4 +1,4 @@
-"""A layer's gradient as a matrix, and the matrix as a sum of rank-one atoms."""
+"""Matrix atoms: a gradient as a matrix, and the matrix as a sum of rank-one matrices."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import torch
 
-EXACT_UP_TO = 64  # columns; beyond, the whole decomposition takes longer than it saves
+EXACT_UP_TO = 64  # columns; for more, a full decomposition takes longer than it saves
 _OVERSAMPLING = 8
 
 
 class Atoms(NamedTuple):
-    """A matrix as Σᵢ left[:, i] right[:, i]ᵀ; every column of `right` has length one.
+    """A matrix as Σᵢ left[:, i] right[:, i]ᵀ; every column of `right` has norm one.
 
-    The weight λᵢ of an atom is the length of its left column.
+    The weight λᵢ of an atom is the norm of its left column.
     """
 
     left: torch.Tensor
@@ -23,16 +23,16 @@ class Atoms(NamedTuple):
 
     @property
     def weights(self) -> torch.Tensor:
-        """λ."""
+        """The weights λ."""
         found: torch.Tensor = torch.linalg.vector_norm(self.left, dim=0)
         return found
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """Return the matrix that a gradient of this shape is read as.
+    """Return the shape of the matrix that represents a gradient of this shape.
 
     A convolution's [x, y, k, k] becomes [xy/2, 2k²] (section 3.3.5 of the dissertation), a matrix
-    stays what it is, and a vector becomes as square as its length allows.
+    keeps its shape, and a vector becomes as square as its length allows.
 
     >>> matrix_shape((64, 32, 3, 3)), matrix_shape((10, 84)), matrix_shape((12,))
     ((1024, 18), (10, 84), (3, 4))
@@ -48,23 +48,22 @@ def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def decompose(matrix: torch.Tensor, budget: float, *, exact: bool | None) -> Atoms:
-    """Write a matrix as a sum of atoms of rank one, the heaviest of them near-singular vectors.
+    """Return rank-one atoms whose sum is the matrix; the heaviest are near singular vectors.
 
-    For any orthonormal V, A = Σ (A vᵢ) vᵢᵀ holds without an error, so that rounding in V costs
-    variance and never bias. A small matrix gets all eigenvectors of AᵀA. Of a larger one only the
-    leading ones are found, by two steps of subspace iteration, and what remains,
-    R = A − A V Vᵀ, is divided into its columns: R has a flat spectrum, for which columns weigh
-    little more than singular vectors.
+    For any orthonormal V, A = Σ (A vᵢ) vᵢᵀ is exact, so inaccuracies of V increase the variance
+    and never cause bias. A small matrix gets all eigenvectors of AᵀA. For a larger one, two steps
+    of subspace iteration find the leading ones, and the remainder R = A − A V Vᵀ is divided into
+    its columns: R has a flat spectrum, for which columns are little heavier than singular vectors.
     """
     if matrix.shape[0] < matrix.shape[1]:
-        turned = decompose(matrix.T, budget, exact=exact)
-        return Atoms(*_lengths_left(turned.right, turned.left))
+        transposed = decompose(matrix.T, budget, exact=exact)
+        return Atoms(*_norms_left(transposed.right, transposed.left))
     columns = matrix.shape[1]
     rank = min(columns, math.ceil(2 * budget) + _OVERSAMPLING)
     if exact is None:
         exact = columns <= max(EXACT_UP_TO, 2 * rank)
     if exact:
-        # The Gram matrix costs half of a singular value decomposition, or less.
+        # The Gram matrix costs at most half of a singular value decomposition.
         _, vectors = torch.linalg.eigh(matrix.T @ matrix)
         vectors = _orthonormal(vectors)
         return Atoms(matrix @ vectors, vectors)
@@ -76,15 +75,15 @@ def decompose(matrix: torch.Tensor, budget: float, *, exact: bool | None) -> Ato
 
 
 def _leading(matrix: torch.Tensor, rank: int) -> torch.Tensor:
-    """Return orthonormal columns that nearly span the leading right singular vectors.
+    """Return orthonormal columns that approximately span the leading right singular vectors.
 
-    The same start for the same shape: what is decoded depends on the gradient and the generator.
+    The start depends on the shape only, so the payload depends on gradient and generator only.
     """
     start = torch.Generator().manual_seed(0)
     found = torch.randn(matrix.shape[1], rank, dtype=matrix.dtype, generator=start)
     for _ in range(2):
         found = _orthonormal(matrix.T @ (matrix @ found))
-    # Within the subspace, singular vectors concentrate the weight in as few atoms as possible.
+    # Inside the subspace, singular vectors concentrate the weight in as few atoms as possible.
     inner = matrix @ found
     _, turn = torch.linalg.eigh(inner.T @ inner)
     return _orthonormal(found @ turn)
@@ -95,7 +94,7 @@ def _orthonormal(vectors: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def _lengths_left(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Move the lengths of the right columns to the left ones."""
-    lengths = torch.linalg.vector_norm(right, dim=0)
-    return left * lengths, right / torch.where(lengths > 0, lengths, 1.0)
+def _norms_left(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Move the norms of the right columns to the left ones."""
+    norms = torch.linalg.vector_norm(right, dim=0)
+    return left * norms, right / torch.where(norms > 0, norms, 1.0)

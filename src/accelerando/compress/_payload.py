@@ -1,20 +1,20 @@
-"""What every payload begins with: a header of fixed size that says what follows and guards it.
+"""Payload header: a fixed-size prefix that names the format and contains a checksum.
 
 ======  =====  ==========================================================
 offset  bytes  content
 ======  =====  ==========================================================
 0       4      ``b"ACLZ"``
 4       1      version of the format, 1
-5       1      kind: which decoder reads the body
-6       1      number type of the tensor
-7       1      1 if the body is the tensor itself, bit for bit
+5       1      kind: the decoder of the body
+6       1      dtype of the tensor
+7       1      1 if the body is the tensor itself, uncompressed
 8       8      number of elements
 16      8      length of the body in bytes
 24      4      CRC-32 of the first 24 bytes and the body
 ======  =====  ==========================================================
 
-Numbers are little-endian. A CRC-32 finds every burst of up to 32 wrong bits and misses one in
-four billion other damages; it is no protection against somebody who wants to forge a payload.
+Numbers are little-endian. A CRC-32 detects every burst of up to 32 wrong bits and misses one in
+four billion other errors. It does not protect against forged payloads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Content(NamedTuple):
-    """A payload whose header was found right."""
+    """A payload whose header and checksum are right."""
 
     kind: int
     dtype: torch.dtype
@@ -50,28 +50,32 @@ class Content(NamedTuple):
 
 
 def seal(kind: int, dtype: torch.dtype, numel: int, body: bytes, *, raw: bool = False) -> bytes:
-    """Put the header before a body."""
+    """Return a payload: the header, followed by the body."""
     fields = _FIELDS.pack(MAGIC, VERSION, kind, DTYPES.index(dtype), raw, numel, len(body))
     return b"".join((fields, _CHECK.pack(zlib.crc32(body, zlib.crc32(fields))), body))
 
 
 def unseal(payload: Buffer) -> Content:
-    """Check a payload's header, length and checksum; raise if one is wrong."""
+    """Check header, length and checksum of a payload, and return its content."""
     view = memoryview(payload).cast("B")
     if len(view) < HEADER_BYTES:
         raise PayloadError(
-            f"A payload has at least {HEADER_BYTES} bytes, this one has {len(view)}: it was cut."
+            f"A payload has at least {HEADER_BYTES} bytes. This one was truncated to {len(view)}."
         )
     magic, version, kind, dtype, raw, numel, length = _FIELDS.unpack_from(view)
     if magic != MAGIC:
-        raise PayloadError(f"This is no payload of accelerando.compress: it begins with {magic!r}.")
+        raise PayloadError(
+            f"This is not a payload of accelerando.compress: it begins with {magic!r}."
+        )
     if version != VERSION:
-        raise PayloadError(f"The payload has version {version}; this accelerando reads {VERSION}.")
+        raise PayloadError(
+            f"The payload has version {version}, and this version of accelerando reads {VERSION}."
+        )
     body = view[HEADER_BYTES:]
     if len(body) != length:
         raise PayloadError(
-            f"The payload's header announces {length} bytes and {len(body)} follow: it was cut, or "
-            "something was appended."
+            f"The payload's header announces {length} bytes, and {len(body)} follow: it was "
+            "truncated, or extended."
         )
     (check,) = _CHECK.unpack_from(view, _FIELDS.size)
     if check != zlib.crc32(body, zlib.crc32(view[: _FIELDS.size])) or dtype >= len(DTYPES):
@@ -80,7 +84,7 @@ def unseal(payload: Buffer) -> Content:
 
 
 class Reader:
-    """Take a body apart from front to back; what is missing raises."""
+    """Read the fields of a body one after the other; raise if bytes are missing."""
 
     def __init__(self, body: memoryview) -> None:
         self._body, self._at = body, 0
@@ -93,7 +97,7 @@ class Reader:
         return self._body[self._at - count : self._at]
 
     def fields(self, form: struct.Struct) -> tuple[int, ...]:
-        """Return the next numbers of a struct."""
+        """Return the next fields, in the format of a struct."""
         return form.unpack(self.take(form.size))
 
     def array(self, dtype: str, count: int) -> np.ndarray:
@@ -101,7 +105,7 @@ class Reader:
         return np.frombuffer(self.take(np.dtype(dtype).itemsize * count), dtype=dtype)
 
     def end(self) -> None:
-        """Raise if anything is left."""
+        """Raise if bytes are left."""
         if self._at != len(self._body):
             raise PayloadError("The payload's body is longer than its content.")
 
@@ -110,31 +114,31 @@ class Reader:
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
-    """Return a tensor's elements as they are in memory."""
+    """Return the elements of a tensor as the bytes in memory."""
     flat = torch.empty(tensor.numel(), dtype=tensor.dtype)
     flat.copy_(tensor.detach().reshape(-1))
     return bytes(flat.view(torch.uint8).numpy())
 
 
 def bytes_tensor(content: Buffer, dtype: torch.dtype) -> torch.Tensor:
-    """Read what :func:`tensor_bytes` wrote, into memory of its own."""
+    """Return a new flat tensor from the result of :func:`tensor_bytes`."""
     if len(content) % dtype.itemsize:
-        raise PayloadError("The payload's body ends within a number.")
+        raise PayloadError("The payload's body ends inside a number.")
     if not len(content):
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(bytearray(content), dtype=dtype)
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the number type to compute in: float64 for float64, float32 for the others."""
+    """Return the dtype to compute in: float64 for float64, float32 for the others."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def stored(dtype: torch.dtype) -> str:
-    """Return NumPy's name of :func:`working_dtype`, little-endian."""
+    """Return the name of NumPy's little-endian :func:`working_dtype`."""
     return "<f8" if dtype == torch.float64 else "<f4"
 
 
 def numel_of(shape: Sequence[int]) -> int:
-    """Return how many elements a shape has."""
+    """Return the number of elements of a shape."""
     return math.prod(shape)

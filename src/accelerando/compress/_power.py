@@ -1,28 +1,28 @@
-"""PowerSGD, which is not a codec: its ranks agree on factors by two all-reductions."""
+"""PowerSGD: low-rank gradients on which the ranks agree by two all-reduces; not a codec."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accelerando._whole import is_whole
+from accelerando._validation import check_integer
 from accelerando.compress._codec import Compressor
 
 
 @dataclass(frozen=True)
 class PowerSGD(Compressor):
-    """Low-rank gradients by one step of power iteration, through PyTorch's own hook.
+    """Low-rank gradients by one step of power iteration, with PyTorch's communication hook.
 
-    Factors of all ranks are added up rather than gathered, so that the bytes of a rank do not grow
-    with their number. There is no payload to decode alone. Always with error feedback and a warm
-    start, as the paper recommends; both begin anew whenever the set of ranks changes.
+    The factors of all ranks are summed, not gathered. The bytes of a rank therefore do not grow
+    with the number of ranks, and there is no payload to decode. Error feedback and warm start are
+    always on, as the paper recommends. Both restart whenever the set of ranks changes.
 
     Parameters
     ----------
     rank : int, default=2
-        Of the approximation; at least 1.
+        The rank of the approximation; at least 1.
     start : int, default=10
-        Updates with whole gradients at the beginning and after each change of the ranks; at least
-        2, as PyTorch's hook wants.
+        The number of updates with uncompressed gradients at the beginning and after each change of
+        the ranks; at least 2, which is a requirement of PyTorch's hook.
 
     References
     ----------
@@ -40,9 +40,5 @@ class PowerSGD(Compressor):
     start: int = 10
 
     def __post_init__(self) -> None:
-        for name, least in (("rank", 1), ("start", 2)):
-            value = getattr(self, name)
-            if not is_whole(value, least):
-                raise ValueError(
-                    f"{name} of PowerSGD must be a whole number of at least {least}. Got {value!r}."
-                )
+        check_integer(self, "rank", self.rank)
+        check_integer(self, "start", self.start, minimum=2)

@@ -1,4 +1,4 @@
-"""The same updates on few and on many workers, and where more stop paying."""
+"""Comparison: the same updates on few and on many workers, with the knee of the curve."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from accelerando.cost._checks import check_whole
-from accelerando.cost._plan import Plan
+from accelerando._deprecation import warn_deprecated
+from accelerando._validation import check, check_integer
+from accelerando.cost._plan import Plan, draw
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Plans that differ in ``max_workers`` only; made by :func:`compare`.
+    """Plans that differ in ``max_workers`` only; the result of :func:`compare`.
 
     Attributes
     ----------
     plans : tuple of Plan
-        From few workers to many.
+        The plans, from few workers to many.
     """
 
     plans: tuple[Plan, ...]
@@ -31,9 +32,8 @@ class Comparison:
     def knee(self) -> Plan:
         """The plan with the least product of time and worker-seconds.
 
-        This is where efficiency gained per time spent is greatest, the knee of the curve of time
-        against cost. Fewer workers leave much time on the table, more of them cost more than they
-        save. Of equals it is the one with fewest workers.
+        It is the knee of the curve of time against cost. Fewer workers take much more time, and
+        more workers cost more than they save. Among equal plans, it is the one with fewest workers.
 
         References
         ----------
@@ -63,7 +63,7 @@ class Comparison:
         )
 
     def sentence(self) -> str:
-        """Say it in words.
+        """Return time and price of every plan as a sentence.
 
         Examples
         --------
@@ -74,24 +74,23 @@ class Comparison:
         >>> print(compare(alone, workers=[2, 8]).sentence())
         with 2 workers 86 min for 1.4 $; with 8 workers 23 min for 1.5 $
         """
-        return "; ".join(_in_words(p) for p in self.plans)
+        return "; ".join(_sentence(p) for p in self.plans)
 
     def plot(self) -> Figure:
-        """Draw time and worker-hours (or price) against workers, with the knee marked."""
-        from accelerando.cost._plot import draw_comparison
-
-        return draw_comparison(self)
+        """Draw the comparison. Deprecated: use :func:`accelerando.plot.plan`."""
+        warn_deprecated("Comparison.plot", "Use accelerando.plot.plan(comparison).")
+        return draw(self)
 
 
 def compare(plan: Plan, workers: Iterable[int]) -> Comparison:
-    """Price the updates of one plan for several numbers of workers.
+    """Return the plans of the same updates for several numbers of workers.
 
     Parameters
     ----------
     plan : Plan
-        From :func:`plan` or :func:`replay`; its own ``max_workers`` does not matter.
+        The result of :func:`plan` or :func:`replan`; its ``max_workers`` is ignored.
     workers : iterable of int
-        Values of ``max_workers``. Those below its ``min_workers`` are refused.
+        Values of ``max_workers``, at least the plan's ``min_workers``.
 
     Examples
     --------
@@ -106,36 +105,35 @@ def compare(plan: Plan, workers: Iterable[int]) -> Comparison:
     16
     """
     counts = sorted(set(workers))
-    if not counts:
-        raise ValueError("workers must name at least one number of workers. Got none.")
+    check(bool(counts), "compare", "workers", "at least one number of workers", counts)
     for count in counts:
-        check_whole("workers", count)
+        check_integer("compare", "workers", count)
     return Comparison(tuple(plan.on(max_workers=int(count)) for count in counts))
 
 
-def _in_words(plan: Plan) -> str:
-    most = plan.setting.max_workers
-    text = f"with {most} worker{'s' if most > 1 else ''} {duration(plan.seconds)}"
+def _sentence(plan: Plan) -> str:
+    workers = plan.setting.max_workers
+    text = f"with {workers} worker{'s' if workers > 1 else ''} {duration(plan.seconds)}"
     return text if plan.price is None else f"{text} for {money(plan.price)}"
 
 
 def duration(seconds: float) -> str:
-    """Return a time as a person says it.
+    """Return a duration with its unit, rounded.
 
     Examples
     --------
     >>> duration(6840), duration(1320), duration(4.21), duration(200_000)
     ('1.9 h', '22 min', '4.2 s', '2.3 days')
     """
-    for name, unit, until in (("s", 1.0, 90), ("min", 60.0, 5400), ("h", 3600.0, 172_800)):
-        if seconds < until:
+    for name, unit, limit in (("s", 1.0, 90), ("min", 60.0, 5400), ("h", 3600.0, 172_800)):
+        if seconds < limit:
             value = seconds / unit
             return f"{value:.1f} {name}" if value < 10 or name == "h" else f"{value:.0f} {name}"
     return f"{seconds / 86400:.1f} days"
 
 
 def money(price: float) -> str:
-    """Return a price with two digits that matter.
+    """Return a price with about two significant digits.
 
     Examples
     --------

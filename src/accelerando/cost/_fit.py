@@ -1,4 +1,4 @@
-"""From the times of updates to seconds per example and seconds per update."""
+"""Fit of a line to the durations of updates: seconds per example and seconds per update."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from scipy.optimize import nnls
 def fit_line(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     """Return seconds per example and overhead of ``seconds ≈ overhead + rows · per_example``.
 
-    The median over the updates of each size keeps out the odd slow one: the first of a process,
-    one after which a validation ran. Sizes count as often as they occur, relative to their time.
-    With one size only, nothing tells the two apart, and the overhead is 0.
+    The median over the updates of each size excludes outliers: the first update of a process, or
+    one after a validation. Each size has the weight of its number of updates, relative to its
+    duration. With a single size the two cannot be separated, and the overhead is 0.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def fit_line(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     medians = np.array([np.median(seconds[which == i]) for i in range(len(sizes))])
     if len(sizes) == 1:
         return float(medians[0] / sizes[0]), 0.0
-    # Relative errors: a large batch must not outweigh all small ones.
+    # Minimize relative errors: a large batch must not dominate all small ones.
     weight = np.sqrt(np.bincount(which)) / np.maximum(medians, 1e-12)
     (per_example, overhead), _ = nnls(
         np.column_stack([sizes, np.ones(len(sizes))]) * weight[:, None], medians * weight

@@ -1,4 +1,4 @@
-"""How long an update takes here: a short run of the real thing."""
+"""Measurement of the duration of an update, by a short training run."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
 
-from accelerando.cost._checks import check_whole
+from accelerando._sklearn import count_rows, take_rows
+from accelerando._validation import check, check_integer, is_integer
 from accelerando.cost._fit import fit_line
 
-SKIP = 3  # the first updates of a process are slow
+SKIP = 3  # updates that are not measured: the first updates of a process are slow
 
 
 class Measured(NamedTuple):
-    """What :func:`measure` found; ``plan(..., **measured._asdict())`` takes it.
+    """The result of :func:`measure`; pass it on as ``plan(..., **measured._asdict())``.
 
     Attributes
     ----------
     seconds_per_example : float
-        Forward and backward pass of one row on one worker.
+        The duration of forward and backward pass of one row on one worker.
     overhead : float
-        Seconds that every update takes besides.
+        The additional duration of every update.
     parameters : int
-        Numbers that are trained.
+        The number of trained numbers.
     """
 
     seconds_per_example: float
@@ -42,29 +41,29 @@ def measure(
     batch_sizes: tuple[int, ...] | None = None,
     updates: int = 20,
 ) -> Measured:
-    """Train a copy of `net` for a few updates and time them.
+    """Train a copy of `net` for a few updates and measure their duration.
 
-    Two batch sizes tell the time per example from the time per update. Measure on a machine like
-    those that will be rented, with as many threads as a worker will have there. `net` itself is
-    left as it is, and so are its client and its callbacks: the copy trains in this process,
-    without validation.
+    Two batch sizes separate the time per example from the time per update. Measure on a machine
+    like those that will be rented, with as many threads as a worker will have there. `net` is not
+    changed. The copy trains in this process, without validation, client and callbacks.
 
     Parameters
     ----------
     net : NeuralNet
         An estimator of accelerando, fitted or not.
     X, y : array-like
-        Training data; only the first rows are used.
+        The training data; only the first rows are used.
     batch_sizes : tuple of int, optional
-        Rows of a worker's share to try; ``examples_per_worker`` of `net` and a quarter of that if
-        not given, or what `X` has.
+        Numbers of rows per update. Default: ``examples_per_worker`` of `net` and a quarter of it,
+        but at most the rows of `X`.
     updates : int
-        Updates per size, besides three that are not timed.
+        Updates per size, in addition to three that are not measured.
 
     Returns
     -------
     Measured
-        ``seconds_per_example``, ``overhead`` and ``parameters``.
+        A named tuple of ``seconds_per_example``, ``overhead`` (both in seconds) and ``parameters``,
+        the number of trained numbers.
 
     Examples
     --------
@@ -80,16 +79,13 @@ def measure(
     >>> plan(64, n_examples=64_000, max_epochs=2, **found._asdict()).updates
     2000
     """
-    check_whole("updates", updates)
-    n = _num_samples(X)
+    check_integer("measure", "updates", updates)
+    n = count_rows(X)
     largest = min(int(net.examples_per_worker), n)
     sizes = batch_sizes or tuple(sorted({max(1, largest // 4), largest}))
     for size in sizes:
-        check_whole("batch_sizes", size)
-        if size > n:
-            raise ValueError(
-                f"batch_sizes must not be above the {n} rows of X. Got {size} instead."
-            )
+        allowed = f"integers from 1 to {n}, the number of rows of X"
+        check(is_integer(size, 1) and size <= n, "measure", "batch_sizes", allowed, size)
     copy = clone(net)
     copy.set_params(
         client=None,
@@ -110,8 +106,8 @@ def measure(
 
 
 def _train(net: Any, X: Any, y: Any, size: int, updates: int) -> pd.DataFrame:
-    """Make at least so many updates of one size; every batch is full."""
-    per_epoch = max(1, min(_num_samples(X) // size, updates))
+    """Make at least `updates` updates of one size; every batch is full."""
+    per_epoch = max(1, min(count_rows(X) // size, updates))
     few = np.arange(per_epoch * size)
     X, y = _rows(X, few), None if y is None else _rows(y, few)
     net.set_params(batch_size=size, max_epochs=-(-updates // per_epoch))
@@ -122,4 +118,4 @@ def _train(net: Any, X: Any, y: Any, size: int, updates: int) -> pd.DataFrame:
 def _rows(data: Any, rows: np.ndarray) -> Any:
     if isinstance(data, dict):
         return {key: _rows(value, rows) for key, value in data.items()}
-    return data[: len(rows)] if hasattr(data, "shape") else _safe_indexing(data, rows)
+    return data[: len(rows)] if hasattr(data, "shape") else take_rows(data, rows)

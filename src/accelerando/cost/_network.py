@@ -1,4 +1,4 @@
-"""What it takes to bring the gradients of all workers together, once per update."""
+"""Network between workers, and the time in which it sums the gradients of an update."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from accelerando.cost._checks import check_number
+from accelerando._validation import check_choice, check_number, parameter_error
 
-BYTES_PER_PARAMETER = 4  # gradients travel as 32-bit floats
+BYTES_PER_PARAMETER = 4  # gradients are sent as 32-bit floats
 ARCHITECTURES = ("all-reduce", "centralized")
 
 
@@ -20,7 +20,8 @@ class Network:
     Parameters
     ----------
     bandwidth : float
-        Bits per second that one machine can send while it receives as many; ``10e9`` is "10 Gb/s".
+        Bits per second that one machine can send and receive at the same time; ``10e9`` is
+        10 Gb/s.
     latency : float
         Seconds until the first bit of a message arrives.
 
@@ -35,11 +36,12 @@ class Network:
     latency: float = 0.0
 
     def __post_init__(self) -> None:
-        check_number("bandwidth", self.bandwidth, above=0, infinite=True)
-        check_number("latency", self.latency, least=0)
+        also = {math.inf: "math.inf (communication takes no time)"}
+        check_number(self, "bandwidth", self.bandwidth, above=0, also=also)
+        check_number(self, "latency", self.latency, minimum=0)
 
     def seconds(self, size: float) -> float:
-        """Return how long a message of so many bytes takes."""
+        """Return the time in seconds to send a message of `size` bytes."""
         return self.latency + 8 * size / self.bandwidth
 
 
@@ -47,14 +49,14 @@ INSTANT = Network(bandwidth=math.inf)
 
 
 class Preset(NamedTuple):
-    """A network with the way in which it is used.
+    """A network and the algorithm that sums gradients on it.
 
     Attributes
     ----------
     network : Network
         Bandwidth and latency.
     architecture : {"all-reduce", "centralized"}
-        How gradients meet on it; see :func:`communication`.
+        The algorithm; see :func:`communication`.
     """
 
     network: Network
@@ -70,47 +72,49 @@ PRESETS = MappingProxyType(
         "centralized": Preset(_MODERATE, "centralized"),
     }
 )
-"""The networks that the AdaDamp paper simulates in its Table 2, by the names it gives them."""
+"""The networks that the AdaDamp paper simulates in its Table 2, by their names there."""
+
+_NETWORKS = f"a Network, {', '.join(map(repr, PRESETS))} or None"
 
 
 def communication(
     architecture: str, workers: int, size: float, network: Network
 ) -> tuple[float, float]:
-    r"""Return the seconds that one update spends on the network, and the bytes that all send.
+    r"""Return the seconds that one update spends on communication, and the bytes that are sent.
 
     With :math:`P` workers, :math:`n` bytes of gradients, latency :math:`\alpha` and bandwidth
     :math:`\beta` (in bytes per second):
 
-    ``"all-reduce"`` is a ring: :math:`2(P-1)` steps in each of which every worker passes a
-    :math:`P`-th of the gradients on (Patarasuk and Yuan). It sends as little as any all-reduce can.
+    ``"all-reduce"`` is a ring: :math:`2(P-1)` steps, in each of which every worker sends a
+    :math:`P`-th of the gradients to the next one (Patarasuk and Yuan). No all-reduce sends fewer
+    bytes.
 
     .. math:: T = 2 (P - 1) \left(\alpha + \frac{n}{P \beta}\right)
 
     ``"centralized"`` is a parameter server (Li et al.): one machine sends the model to each worker
-    and gets a gradient from each, all through its one link (Sievert).
+    and receives a gradient from each, all through its single link (Sievert).
 
     .. math:: T = 2 \left(\alpha + \frac{P n}{\beta}\right)
 
-    A single worker of the first kind has nobody to talk to; one of the second still talks to the
-    server.
+    A single worker needs no all-reduce, but it still communicates with a parameter server.
 
     Parameters
     ----------
     architecture : {"all-reduce", "centralized"}
-        Which of the two.
+        The algorithm.
     workers : int
-        How many compute gradients, :math:`P`.
+        The number of workers, :math:`P`.
     size : float
-        Bytes of the gradients of one worker, :math:`n`: four for each parameter of the model.
+        The bytes of the gradients of one worker, :math:`n`: four per parameter of the model.
     network : Network
-        What they are sent through.
+        The network.
 
     Returns
     -------
     seconds : float
         The time :math:`T`.
     sent : float
-        Bytes that all machines send together.
+        The bytes that all machines send.
 
     References
     ----------
@@ -124,43 +128,27 @@ def communication(
 
     Examples
     --------
-    >>> from accelerando.cost import Network, communication
     >>> communication("all-reduce", 4, 8e6, Network(bandwidth=1e9))
     (0.096, 48000000.0)
     >>> communication("centralized", 4, 8e6, Network(bandwidth=1e9))
     (0.512, 64000000.0)
     """
-    check_architecture(architecture)
+    check_choice("plan", "architecture", architecture, ARCHITECTURES)
     if architecture == "centralized":
         return 2 * network.seconds(workers * size), 2 * workers * size
     steps = 2 * (workers - 1)
     return steps * network.seconds(size / workers), steps * size
 
 
-def check_architecture(architecture: str) -> None:
-    """Raise unless it is one of the two."""
-    if architecture not in ARCHITECTURES:
-        raise ValueError(
-            f"architecture must be one of {', '.join(map(repr, ARCHITECTURES))}. "
-            f"Got {architecture!r} instead."
-        )
-
-
 def resolve(network: Network | str | None, architecture: str | None) -> Preset:
-    """Return network and architecture of what a user may pass for them."""
+    """Return network and architecture for the values that a user passed."""
     if isinstance(network, str):
         if network not in PRESETS:
-            raise ValueError(
-                f"network must be a Network or one of {', '.join(map(repr, PRESETS))}. "
-                f"Got {network!r} instead."
-            )
+            raise parameter_error("plan", "network", _NETWORKS, network)
         preset = PRESETS[network]
         return preset if architecture is None else Preset(preset.network, architecture)
     if network is not None and not isinstance(network, Network):
-        raise TypeError(
-            "network must be a Network(bandwidth, latency), the name of a preset "
-            f"({', '.join(PRESETS)}) or None. Got {network!r} instead."
-        )
+        raise TypeError(str(parameter_error("plan", "network", _NETWORKS, network)))
     chosen = architecture if architecture is not None else "all-reduce"
-    check_architecture(chosen)
+    check_choice("plan", "architecture", chosen, ARCHITECTURES)
     return Preset(network or INSTANT, chosen)

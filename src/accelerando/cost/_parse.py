@@ -1,4 +1,4 @@
-"""What people type for a schedule, a bandwidth and a time."""
+"""Parsers of command-line values: schedules, bandwidths, durations, numbers of workers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6,
 
 
 def parse_batch_size(text: str) -> Any:
-    """Turn a number, a table by epoch or a policy with its settings into a policy.
+    """Return the policy for a number, a table from epoch to size, or a policy with its settings.
 
-    Only names of :mod:`accelerando.batch_size` and plain values are understood; nothing is run.
+    It accepts only names of :mod:`accelerando.batch_size` and literals. Nothing is executed.
 
     Examples
     --------
@@ -26,9 +26,10 @@ def parse_batch_size(text: str) -> Any:
     GeoDamp(initial=128, delay=60, factor=5)
     """
     from accelerando import batch_size
+    from accelerando.policies._core import as_batch_policies
 
     if re.fullmatch(r"\s*-?\d+\s*", text):
-        return batch_size.as_policy(int(text))
+        return as_batch_policies(int(text))[0]
     pairs = re.fullmatch(r"\s*\{?((?:\s*\d+\s*:\s*\d+\s*,?)+)\}?\s*", text)
     if pairs:
         found = re.findall(r"(\d+)\s*:\s*(\d+)", pairs[1])
@@ -36,9 +37,9 @@ def parse_batch_size(text: str) -> Any:
     try:
         call = ast.parse(text.strip(), mode="eval").body
         name = call.func if isinstance(call, ast.Call) else call
-        kind = getattr(batch_size, name.id) if isinstance(name, ast.Name) else None
-        if not (isinstance(kind, type) and issubclass(kind, batch_size.BatchSizePolicy)):
+        if not (isinstance(name, ast.Name) and name.id in batch_size.__all__):
             raise ValueError
+        kind = getattr(batch_size, name.id)
         if not isinstance(call, ast.Call):
             return kind()
         values = [ast.literal_eval(value) for value in call.args]
@@ -65,7 +66,7 @@ def parse_bandwidth(text: str) -> float:
     found = re.fullmatch(
         r"\s*([0-9.]+(?:e[+-]?\d+)?)\s*([kmgt]?)(?:b(?:it)?s?(?:/s|ps)?)?\s*", text, re.IGNORECASE
     )
-    # A capital B is bytes to those who care, and eight times as much.
+    # A capital B means bytes, which are eight times as much.
     if found is None or re.search(r"B(?!it)", text) or not _is_number(found[1]):
         raise ValueError(
             f"--bandwidth must be bits per second such as 10Gb/s, 800Mb/s or 1e9; multiply bytes "

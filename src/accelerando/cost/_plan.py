@@ -1,4 +1,4 @@
-"""What a training run will take: updates, time, work, traffic, money."""
+"""Plan: the updates, time, work, traffic and price of a training run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from accelerando.cost._checks import check_number, check_whole
-from accelerando.cost._network import (
-    BYTES_PER_PARAMETER,
-    Network,
-    check_architecture,
-    communication,
-    resolve,
-)
+from accelerando._deprecation import warn_deprecated
+from accelerando._validation import check_integer
+from accelerando.cost._network import BYTES_PER_PARAMETER, Network, communication, resolve
+from accelerando.cost._setting import Setting
 from accelerando.cost._updates import Updates, of_schedule
 
 if TYPE_CHECKING:
@@ -25,83 +21,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """Machines, network and model that updates are made with, as :func:`plan` takes them.
-
-    Parameters
-    ----------
-    parameters : int
-        Numbers that are trained; each travels as four bytes.
-    seconds_per_example : float
-        Forward and backward pass of one row on one worker.
-    overhead : float, default=0.0
-        Seconds that every update takes besides.
-    examples_per_worker : int, default=128
-        Rows of a batch that are worth a worker of their own.
-    min_workers, max_workers : int, default=1
-        The fewest and the most workers that a batch gets.
-    network : Network
-        The network between workers; one that costs nothing if not given.
-    architecture : {"all-reduce", "centralized"}, default="all-reduce"
-        How gradients meet; see :func:`communication`.
-    price_per_worker_hour : float or None, default=None
-        What a worker costs, in any currency.
-    """
-
-    parameters: int
-    seconds_per_example: float
-    overhead: float = 0.0
-    examples_per_worker: int = 128
-    min_workers: int = 1
-    max_workers: int = 1
-    network: Network = field(default_factory=lambda: Network(float("inf")))
-    architecture: str = "all-reduce"
-    price_per_worker_hour: float | None = None
-
-    def __post_init__(self) -> None:
-        check_whole("parameters", self.parameters)
-        check_number("seconds_per_example", self.seconds_per_example, least=0)
-        check_number("overhead", self.overhead, least=0)
-        check_whole("examples_per_worker", self.examples_per_worker)
-        check_whole("min_workers", self.min_workers)
-        check_whole("max_workers", self.max_workers)
-        if self.min_workers > self.max_workers:
-            raise ValueError(
-                f"min_workers must not be above max_workers, which is {self.max_workers}. "
-                f"Got {self.min_workers} instead."
-            )
-        check_architecture(self.architecture)
-        if self.price_per_worker_hour is not None:
-            check_number("price_per_worker_hour", self.price_per_worker_hour, least=0)
-
-
-@dataclass(frozen=True)
 class Plan:
-    """What a training run will take; made by :func:`plan` and :func:`replay`.
+    """The prediction of a training run; the result of :func:`plan` and :func:`replan`.
 
     Parameters
     ----------
     updates_ : Updates
-        Epoch, rows and batch size of every update.
+        The epoch, rows and batch size of every update.
     setting : Setting
-        What is assumed about machines, network and model.
+        The assumptions about machines, network and model.
 
     Attributes
     ----------
     updates : int
-        Model updates.
+        The number of model updates.
     seconds : float
-        Time from the first update's begin to the last one's end. Validation, starting workers and
-        moving data are not in it.
+        The time from the start of the first update to the end of the last one. It does not include
+        validation, the start of workers and the transfer of data.
     worker_seconds : float
-        Seconds of all workers together, each counted while the batch is worth it.
+        The sum of the seconds of all workers, each counted while the batch size requires it.
     bytes : int
-        Bytes that all machines send.
+        The bytes that all machines send.
     peak_workers : int
-        The most workers at once.
+        The largest number of workers at the same time.
     price : float or None
-        ``worker_seconds`` at the given price; None without one. The server of the centralized
-        architecture is not counted.
+        The price of ``worker_seconds``; None if no price was given. The server of the centralized
+        architecture is not included.
     """
 
     updates_: Updates = field(repr=False)
@@ -116,15 +61,15 @@ class Plan:
         )
         size = BYTES_PER_PARAMETER * setting.parameters
         counts, which = np.unique(workers, return_inverse=True)
-        talk = np.array(
+        sending = np.array(
             [
                 communication(setting.architecture, int(count), size, setting.network)
                 for count in counts
             ]
         )[which]
-        # The slowest rank decides, and the largest share is the slowest.
+        # The largest share takes longest, and the other workers wait for it.
         compute = -(-rows // workers) * setting.seconds_per_example
-        seconds = setting.overhead + compute + talk[:, 0]
+        seconds = setting.overhead + compute + sending[:, 0]
         return pd.DataFrame(
             {
                 "epoch": epoch,
@@ -133,9 +78,9 @@ class Plan:
                 "workers": workers,
                 "seconds": seconds,
                 "compute_seconds": compute,
-                "communication_seconds": talk[:, 0],
+                "communication_seconds": sending[:, 0],
                 "worker_seconds": seconds * workers,
-                "bytes": talk[:, 1],
+                "bytes": sending[:, 1],
             }
         )
 
@@ -168,9 +113,9 @@ class Plan:
         """Return one row per epoch.
 
         ``updates``, ``examples``, ``seconds``, ``worker_seconds``, ``bytes`` and ``price`` are
-        totals since training began, as in ``history_frame()``; ``batch_size`` and ``workers`` are
-        those of the epoch's last update; ``communication_share`` is the part of the epoch's time
-        that goes into communication.
+        totals since the start of training, as in ``history_frame()``. ``batch_size`` and
+        ``workers`` are those of the epoch's last update. ``communication_share`` is the share of
+        the epoch's time that is spent on communication.
         """
         epochs = self._table.groupby("epoch")
         added = epochs[["examples", "seconds", "worker_seconds", "bytes"]].sum()
@@ -178,32 +123,25 @@ class Plan:
         result.insert(0, "updates", epochs.size().cumsum())
         result["batch_size"] = epochs["batch_size"].last()
         result["workers"] = epochs["workers"].last()
-        talk = epochs["communication_seconds"].sum()
-        result["communication_share"] = talk / added["seconds"].where(added["seconds"] > 0, 1.0)
+        sending = epochs["communication_seconds"].sum()
+        result["communication_share"] = sending / added["seconds"].where(added["seconds"] > 0, 1.0)
         price = self.setting.price_per_worker_hour
         if price is not None:
             result["price"] = result["worker_seconds"] / 3600 * price
         return result.astype({"bytes": "int64"}).reset_index()
 
     def plot(self) -> Figure:
-        """Draw batch size, workers, time and worker-hours against epochs.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Save it with ``figure.savefig("plan.png")``.
-        """
-        from accelerando.cost._plot import draw_plan
-
-        return draw_plan(self)
+        """Draw the plan. Deprecated: use :func:`accelerando.plot.plan`."""
+        warn_deprecated("Plan.plot", "Use accelerando.plot.plan(plan).")
+        return draw(self)
 
     def on(self, **changes: Any) -> Plan:
-        """Return the same updates in another setting.
+        """Return the plan of the same updates with other machines, network or model.
 
         Parameters
         ----------
         **changes
-            Arguments of :func:`plan` that describe machines, network or model: ``max_workers``,
+            Parameters of :func:`plan` that describe machines, network or model: ``max_workers``,
             ``network``, ``price_per_worker_hour``, ``seconds_per_example`` and so on.
 
         Examples
@@ -229,6 +167,16 @@ class Plan:
         return dataclasses.replace(self, setting=dataclasses.replace(self.setting, **changes))
 
 
+def draw(planned: Any) -> Figure:
+    """Draw a plan or a comparison; for the deprecated methods ``plot``.
+
+    This is the only import of a higher layer in this package. It goes when the methods go.
+    """
+    from accelerando import plot
+
+    return plot.plan(planned)
+
+
 def plan(
     batch_size: Any,
     *,
@@ -245,53 +193,60 @@ def plan(
     overhead: float = 0.0,
     price_per_worker_hour: float | None = None,
 ) -> Plan:
-    r"""Predict what training will take, before anything is rented.
+    r"""Predict time, work, traffic and price of training before machines are rented.
 
     The updates follow from the schedule exactly. An update of :math:`B` rows on :math:`P` workers
     takes
 
     .. math:: \mathrm{overhead} + \lceil B / P \rceil \cdot \mathrm{seconds\ per\ example} + T(P)
 
-    where :math:`T` is what communication takes (see :func:`communication`) and :math:`P` is
-    clip(⌈batch size / `examples_per_worker`⌉, `min_workers`, `max_workers`), as in training.
-    PyTorch's DDP hides a part of :math:`T` behind the backward pass; here it is not hidden, so that
-    the prediction errs on the slow side where communication is long.
+    where :math:`P` is clip(⌈batch size / `examples_per_worker`⌉, `min_workers`, `max_workers`), as
+    in training, and :math:`T` the time of communication. With :math:`n` bytes of gradients, latency
+    :math:`\alpha` and bandwidth :math:`\beta` in bytes per second, it is
+
+    .. math:: T = 2 (P - 1) \left(\alpha + \frac{n}{P \beta}\right)
+        \quad\text{or}\quad T = 2 \left(\alpha + \frac{P n}{\beta}\right)
+
+    for a ring all-reduce and for a parameter server (``"centralized"``). PyTorch's DDP hides a part
+    of :math:`T` behind the backward pass. The model does not, so its prediction is too slow if
+    communication takes long.
 
     Parameters
     ----------
     batch_size : int or policy
-        As for an estimator, if the sizes are known ahead. A policy that looks at the model while it
-        trains needs a recorded run: see :func:`replay`.
+        As for an estimator, if the sizes are known in advance. A policy that depends on the model
+        needs a recorded run: see :func:`replan`.
     n_examples, max_epochs : int
-        Rows of the training set, and how often they are visited.
+        The number of rows of the training set, and of passes over them.
     parameters : int
-        Numbers that are trained; each travels as four bytes.
+        The number of trained numbers; each is sent as four bytes.
     seconds_per_example : float
-        Forward and backward pass of one row on one worker. :func:`measure` finds it.
+        The duration of forward and backward pass of one row on one worker. :func:`measure` measures
+        it.
     max_batch_size : int, optional
         The largest batch, as for an estimator.
     examples_per_worker, min_workers, max_workers : int
-        How many workers a batch gets, as for an estimator.
+        They determine the number of workers of a batch, as for an estimator.
     network : Network, str or None
-        The network between workers, or the name of one of :data:`PRESETS`; None is one that costs
-        nothing.
+        The network between workers, or the name of one of :data:`PRESETS`; None is a network
+        without cost.
     architecture : {"all-reduce", "centralized"}, optional
-        How gradients meet; what the preset says, or ``"all-reduce"``, if not given.
+        The algorithm that sums the gradients. Default: that of the preset, or ``"all-reduce"``.
     overhead : float
-        Seconds that every update takes besides.
+        The additional seconds of every update.
     price_per_worker_hour : float, optional
-        What a worker costs, in any currency.
+        The price of a worker, in any currency.
 
     Returns
     -------
     Plan
-        With ``updates``, ``seconds``, ``worker_seconds``, ``bytes``, ``peak_workers``, ``price``,
-        ``frame()`` and ``plot()``.
+        It has ``updates``, ``seconds``, ``worker_seconds``, ``bytes``, ``peak_workers``, ``price``
+        and ``frame()``. :func:`accelerando.plot.plan` draws it.
 
     References
     ----------
     S. Sievert, *Training machine learning models faster with Dask*, SciPy 2021: its Table 1 has
-    the updates of five schedules, of which the example below is one.
+    the updates of five schedules, one of which is the example below.
 
     Examples
     --------
@@ -306,11 +261,10 @@ def plan(
     >>> grown.updates, grown.peak_workers, f"{grown.seconds / 60:.1f} minutes"
     (14960, 40, '23.6 minutes')
     """
-    check_whole("n_examples", n_examples)
-    check_whole("max_epochs", max_epochs)
-    if max_batch_size is not None:
-        check_whole("max_batch_size", max_batch_size)
-    chosen, way = resolve(network, architecture)
+    check_integer("plan", "n_examples", n_examples)
+    check_integer("plan", "max_epochs", max_epochs)
+    check_integer("plan", "max_batch_size", max_batch_size, also={None: "None"})
+    chosen, algorithm = resolve(network, architecture)
     setting = Setting(
         parameters=parameters,
         seconds_per_example=seconds_per_example,
@@ -319,7 +273,7 @@ def plan(
         min_workers=min_workers,
         max_workers=max_workers,
         network=chosen,
-        architecture=way,
+        architecture=algorithm,
         price_per_worker_hour=price_per_worker_hour,
     )
     return Plan(of_schedule(batch_size, n_examples, max_epochs, max_batch_size), setting)

@@ -1,4 +1,4 @@
-"""The updates of a run that has not happened, or of one that has: epoch, rows, batch size."""
+"""The updates of a planned or recorded run: epoch, rows and batch size of each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from accelerando.batch_size import Signals, as_policy
-from accelerando.batch_size._policy import cap
+from accelerando._decisions import Settings
+from accelerando.policies._controller import Controller
+from accelerando.policies._core import Policy, as_batch_policies
 
 
 class Updates(NamedTuple):
@@ -17,11 +18,11 @@ class Updates(NamedTuple):
     Attributes
     ----------
     epoch : array of int
-        Counted from 1, as in ``history_frame()``.
+        The epoch, counted from 1, as in ``history_frame()``.
     rows : array of int
-        Examples of the batch; the last one of an epoch may be short.
+        The rows of the batch; the last batch of an epoch may be smaller.
     batch_size : array of int
-        Examples that the policy wanted: the number of workers follows it.
+        The batch size that the policy chose. The number of workers follows it.
     """
 
     epoch: np.ndarray
@@ -32,16 +33,17 @@ class Updates(NamedTuple):
 def of_schedule(
     batch_size: Any, n_examples: int, max_epochs: int, max_batch_size: int | None
 ) -> Updates:
-    """Walk through the epochs as the training loop does, without training."""
+    """Return the updates of a schedule, as the training loop would make them."""
     policy = as_policy(batch_size)
     if not policy.scheduled:
         raise ValueError(
-            f"batch_size must be a number or a policy that is known ahead (Constant, Schedule, "
-            f"GeoDamp, PadaDamp, FullBatch, the LR twins). {policy!r} looks at the model while it "
-            "trains: train once and pass its updates_frame() to accelerando.cost.replay. If a "
-            "policy of your own does not look, give its class `scheduled = True`."
+            "The 'batch_size' parameter of plan must be a number or a policy whose sizes are known "
+            f"in advance (Constant, Schedule, GeoDamp, PadaDamp, FullBatch). {policy!r} depends on "
+            "the model: train once and pass the updates_frame() to accelerando.cost.replan. If a "
+            "policy of your own does not depend on the model, give its class `scheduled = True`."
         )
-    state = policy.start()
+    controller = Controller((), (policy,), max_batch_size)
+    memories, settings = controller.start(), Settings()
     epochs: list[int] = []
     rows: list[int] = []
     sizes: list[int] = []
@@ -49,9 +51,9 @@ def of_schedule(
     for epoch in range(max_epochs):
         left = n_examples
         while left:
-            signals = Signals(len(rows), epoch, examples, last, n_examples)
-            damping, state = policy.decide(signals, state)
-            size = cap(damping, max_batch_size=max_batch_size, n_examples=n_examples).batch_size
+            values = {"update": len(rows), "epoch": epoch, "examples": examples, "rows": last}
+            plan = controller.plan({**values, "n_examples": n_examples}, memories, settings, 1.0)
+            memories.policies, settings, size = plan.policy_memories, plan.settings, plan.batch_size
             last = min(size, left)
             left -= last
             examples += last
@@ -62,22 +64,28 @@ def of_schedule(
 
 
 def of_frame(frame: pd.DataFrame) -> Updates:
-    """Take the updates of a recorded run from its ``updates_frame()``."""
+    """Return the updates of a recorded run, from its ``updates_frame()``."""
     missing = [name for name in ("epoch", "batch_size") if name not in frame.columns]
     if missing or "update" not in frame.columns:
         hint = " This looks like a history_frame()." if "updates" in frame.columns else ""
+        columns = ", ".join(map(str, frame.columns)) or "no columns"
         raise ValueError(
-            f"run_frame must be what updates_frame() returned, with the columns update, epoch and "
-            f"batch_size. Got {', '.join(map(str, frame.columns)) or 'no columns'} instead.{hint}"
+            "The 'run_frame' parameter of replan must be the result of updates_frame(), with the "
+            f"columns update, epoch and batch_size. Got {columns} instead.{hint}"
         )
     if frame.empty:
         raise ValueError("run_frame has no update. Train for at least one update first.")
     epoch = frame["epoch"].to_numpy(int)
     rows = frame["batch_size"].to_numpy(int)
-    # The record has the rows of a batch. What the policy wanted is the same but for the rest at the
-    # end of an epoch, and the number of workers does not follow such a rest.
+    # The record has the rows of a batch. They equal the size that the policy chose, except for the
+    # last batch of an epoch, which does not change the number of workers.
     ends = np.append(epoch[1:] != epoch[:-1], True)
     before = np.append(rows[:1], rows[:-1])
     begins = np.append(True, ends[:-1])
     sizes = np.where(ends & ~begins, np.maximum(rows, before), rows)
     return Updates(epoch, rows, sizes)
+
+
+def as_policy(batch_size: Any) -> Policy:
+    """Return the policy that decides the batch sizes."""
+    return as_batch_policies(batch_size)[-1]

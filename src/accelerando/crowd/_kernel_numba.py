@@ -1,7 +1,7 @@
-"""The same scores as :mod:`_kernel_numpy`, with the element-wise passes fused by numba.
+"""Scores of a block of pairs, in numba: :mod:`_kernel_numpy` with fused element-wise passes.
 
-Logarithm and exponential are short polynomials without a branch, so that the compiler turns the
-loops into vector instructions; their error (below 2e-6) is far under that of single precision sums.
+Logarithm and exponential are short polynomials without branches, so that the compiler vectorizes
+the loops. Their error (below 2e-6) is far below that of sums in single precision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Single = NDArray[np.float32]
 
 
 def _power_series(function: Any, low: float, high: float, degree: int) -> tuple[np.float32, ...]:
-    """Coefficients, highest power first, of the polynomial through Chebyshev points."""
+    """Return the coefficients, highest power first, of the Chebyshev interpolant."""
     fitted = chebyshev.Chebyshev.interpolate(function, degree, domain=[low, high])
     powers = fitted.convert(kind=np.polynomial.Polynomial, domain=[-1, 1], window=[-1, 1]).coef
     return tuple(np.float32(c) for c in powers[::-1])
@@ -89,10 +89,10 @@ def _choose_attentive(log_odds: Single, entropy: Single) -> None:
 
 @njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
 def _choose(log_odds: Single, floor: np.float32, slope: np.float32, entropy: Single) -> None:
-    """Log-odds become probabilities in place; their entropies go into ``entropy``."""
+    """Replace log-odds by probabilities in place, and write their entropies to ``entropy``."""
     flat, out = log_odds.ravel(), entropy.ravel()
-    # Two loops: together they need more registers than there are and run half as fast. The error
-    # model without a check for division by zero is what lets the first one use vectors at all.
+    # One loop would need more registers than there are and run half as fast. The first loop is
+    # vectorized only with an error model that does not check for division by zero.
     for k in range(flat.size):
         z = min(max(flat[k], -_LARGEST), _LARGEST)
         flat[k] = floor + slope / (_ONE + _exp(-z))
@@ -102,14 +102,17 @@ def _choose(log_odds: Single, floor: np.float32, slope: np.float32, entropy: Sin
 
 @njit(nogil=True, fastmath=True, error_model="numpy", cache=True)
 def _gain(mixed: Single, known: Single) -> None:
-    """``h₂(mixed) − known``, into ``mixed``."""
+    """Write ``h₂(mixed) − known`` to ``mixed``."""
     flat, minus = mixed.ravel(), known.ravel()
     for k in range(flat.size):
         flat[k] = _entropy(flat[k]) - minus[k]
 
 
 def score_block(log_odds: Single, lapse: float, weights: Single) -> Single:
-    """Information gain of every head (row) and pair (column); see :mod:`_kernel_numpy`."""
+    """Return the information gain of every head (row) and pair (column).
+
+    See :func:`accelerando.crowd._kernel_numpy.score_block`.
+    """
     entropy = np.empty_like(log_odds)
     if lapse:
         _choose(log_odds, np.float32(lapse), np.float32(1.0 - 2.0 * lapse), entropy)

@@ -1,8 +1,8 @@
 """Scores of a block of pairs for many heads at once, in NumPy.
 
-The trick that makes an exhaustive search cheap: ``pᵢ(a, b)`` does not depend on the head. For a
-block of pairs there is *one* matrix of probabilities and one of entropies, shared by all heads, and
-the sums over places become two matrix products
+The probability ``pᵢ(a, b)`` does not depend on the head. A block of pairs therefore needs *one*
+matrix of probabilities P and one of entropies, shared by all heads, and the sums over places become
+two matrix products
 
     mixed = τ · Pᵀ,   known = τ · h₂(P)ᵀ.
 """
@@ -17,28 +17,28 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 Single = NDArray[np.float32]
 
-# Keeps logarithms finite; smaller than what a score in single precision can show.
+# Keeps logarithms finite; too small to change a score at single precision.
 _SMALLEST = 1e-12
 
 
 def binary_entropy(p: Floats) -> Floats:
-    """``−p log p − (1 − p) log(1 − p)``, in nats; 0 at 0 and 1."""
+    """Return ``−p log p − (1 − p) log(1 − p)``, in nats; 0 at 0 and 1."""
     q = 1.0 - p
     return np.asarray(-p * np.log(np.maximum(p, _SMALLEST)) - q * np.log(np.maximum(q, _SMALLEST)))
 
 
 def score_block(log_odds: Single, lapse: float, weights: Single) -> Single:
-    """Information gain of every head (row) and pair (column).
+    """Return the information gain of every head (row) and pair (column).
 
     Parameters
     ----------
     log_odds : array of shape (n_pairs, n_places)
-        Of the answer "a" if the head sat at that place. It is overwritten.
+        Log-odds of the answer "a" if the head were at that place. Overwritten.
     lapse : float
     weights : array of shape (n_heads, n_places)
         The posterior τ.
     """
-    # In place, one pass after the other: the block stays in the cache.
+    # In place, one pass after the other, so that the block stays in the cache.
     chosen = np.clip(log_odds, -80.0, 80.0, out=log_odds)
     np.negative(chosen, out=chosen)
     np.exp(chosen, out=chosen)
@@ -53,7 +53,7 @@ def score_block(log_odds: Single, lapse: float, weights: Single) -> Single:
 
 
 def _entropy(p: Single) -> Single:
-    """:func:`binary_entropy` with fewer temporaries."""
+    """Return :func:`binary_entropy` with fewer temporary arrays."""
     q = np.float32(1.0) - p
     np.maximum(q, np.float32(_SMALLEST), out=q)
     result: Single = np.asarray(np.log(q))

@@ -1,10 +1,10 @@
-"""The mean loss of a set of answers as a function of the positions, with its gradient.
+"""The objective of a fit: mean loss of the answers as a function of the positions, with gradient.
 
-All noise models see positions only through squared distances, so the work is done on *pairs*
-of items: ``δ → f(δ)`` once per pair, one margin per answer, and the slopes are summed per pair
-before they are turned into a gradient. With few items every pair is used by several answers and the
-pairs form a full matrix (:class:`_AllPairs`); with many items only the pairs that occur are
-kept (:class:`_UsedPairs`).
+All noise models depend on positions only through squared distances, so the computation runs over
+*pairs* of items: ``δ → f(δ)`` once per pair, one margin per answer, and the slopes are summed per
+pair before they become a gradient. With few items several answers use each pair, and the pairs form
+a full matrix (:class:`_AllPairs`). With many items only the pairs that occur are kept
+(:class:`_UsedPairs`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accelerando.crowd.noise import NoiseModel
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._noise import NoiseModel
+from accelerando.crowd._triplets import Triplets
 
 Array = NDArray[np.float64]
 
-# A full matrix is cheaper than a list of pairs until it holds several times more entries.
+# A full matrix is cheaper than a list of pairs unless it has several times more entries.
 _FULL_MATRIX_UP_TO = 128
 _FULL_MATRIX_SHARE = 4
 
@@ -27,7 +27,7 @@ _FULL_MATRIX_SHARE = 4
 class Objective:
     """Mean loss of the answers plus ``ridge/2 · ‖X‖² / Σw``, with gradient.
 
-    Call it with positions and a lapse rate.
+    An instance is a function of positions and a lapse rate.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Objective:
         self._pairs: _Pairs = (_AllPairs if full else _UsedPairs)(triplets, n_items)
 
     def __call__(self, positions: Array, lapse: float) -> tuple[float, Array, float]:
-        """Loss, gradient in the positions, slope in the lapse rate."""
+        """Return the loss, its gradient in the positions, and its slope in the lapse rate."""
         squared = self._pairs.squared_distances(positions)
         dissimilarity = self._noise.dissimilarity(squared)
         margin = dissimilarity[self._pairs.loser] - dissimilarity[self._pairs.winner]
@@ -91,7 +91,7 @@ class _AllPairs:
         return np.maximum(squared, 0.0, out=squared).ravel()
 
     def gradient(self, positions: Array, per_pair: Array) -> Array:
-        # ∂δ_ij/∂x_i = 2 (x_i − x_j): the Laplacian of the symmetrised slopes.
+        # ∂δ_ij/∂x_i = 2 (x_i − x_j): the Laplacian of the symmetrized slopes.
         slopes = per_pair.reshape(self._n_items, self._n_items)
         slopes = slopes + slopes.T
         gradient: Array = slopes.sum(axis=1)[:, None] * positions
@@ -125,7 +125,7 @@ class _UsedPairs:
 
 
 def _merge_repeats(triplets: Triplets, weights: Array, n_items: int) -> tuple[Triplets, Array]:
-    """Equal answers become one with the sum of their weights, sorted for short memory jumps."""
+    """Merge equal answers, adding their weights; sort them for locality of memory accesses."""
     keys = (triplets[:, 0] * n_items + triplets[:, 1]) * n_items + triplets[:, 2]
     order = np.argsort(keys, kind="stable")
     keys = keys[order]

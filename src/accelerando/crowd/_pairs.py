@@ -1,4 +1,4 @@
-"""Which pairs of feet a search looks at."""
+"""Pairs of feet: enumerate or sample the pairs that a query search scores."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from accelerando._validation import check_integer
+
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 
-# Fewer pairs than this at a time waste the call.
+# Smaller blocks are dominated by the overhead of the call.
 SMALLEST_BLOCK = 64
-# Up to here every pair is tried (0.2 s on one core); beyond, as many as this amount of work allows.
+# Up to this many items "auto" is every pair (0.2 s on one core); beyond, a fixed amount of work.
 _EXHAUSTIVE_UP_TO = 300
 _WORK = 300 * 300 * 44_850
 
@@ -24,9 +26,9 @@ def choose_pairs(
     work_per_pair: int,
     rng: np.random.Generator,
 ) -> Pairs:
-    """Pairs of different feet: all, or a sample without replacement."""
+    """Return pairs of different feet: all of them, or a sample without replacement."""
     possible = len(feet) * (len(feet) - 1) // 2
-    wanted = _how_many(pairs, possible)
+    wanted = _n_pairs(pairs, possible)
     if pairs == "auto" and len(feet) > _EXHAUSTIVE_UP_TO:
         wanted = max(SMALLEST_BLOCK, _WORK // work_per_pair)
     if wanted >= possible:
@@ -42,10 +44,10 @@ def shuffled_pairs(
     size: int,
     rng: np.random.Generator,
 ) -> Iterator[Pairs]:
-    """Pairs of different feet in random order, ``size`` at a time, none twice, none stored.
+    """Yield blocks of ``size`` pairs of different feet in random order, each pair once.
 
     The k-th pair has the number ``(start + stride · k) mod N``. A stride without common divisor
-    with N visits every pair once, and a list of N = 50 million pairs is not needed.
+    with N visits every pair once, without a list of N = 50 million pairs in memory.
 
     Examples
     --------
@@ -59,7 +61,7 @@ def shuffled_pairs(
         stride = int(rng.integers(1, possible))
         if gcd(stride, possible) == 1:
             break
-    wanted = min(_how_many(pairs, possible), possible)
+    wanted = min(_n_pairs(pairs, possible), possible)
     for begin in range(0, wanted, size):
         steps = np.arange(min(size, wanted - begin), dtype=np.int64)
         number = ((start + stride * begin) % possible + stride * steps) % possible
@@ -67,16 +69,15 @@ def shuffled_pairs(
         yield feet[first], feet[second]
 
 
-def _how_many(pairs: int | Literal["auto", "all"], possible: int) -> int:
+def _n_pairs(pairs: int | Literal["auto", "all"], possible: int) -> int:
     if pairs in ("auto", "all"):
         return possible
-    if isinstance(pairs, (int, np.integer)) and pairs >= 1:
-        return int(pairs)
-    raise ValueError(f"pairs must be 'auto', 'all' or a number of at least 1; got {pairs!r}.")
+    check_integer("search", "pairs", pairs, also={"auto": "'auto'", "all": "'all'"})
+    return int(pairs)
 
 
 def unrank(number: NDArray[np.int64], n: int) -> Pairs:
-    """The pair with this number in the order (0,1), (0,2), … (1,2), …, without listing them all.
+    """Return the pairs with these numbers in the order (0,1), (0,2), … (1,2), …
 
     Examples
     --------
@@ -84,7 +85,7 @@ def unrank(number: NDArray[np.int64], n: int) -> Pairs:
     >>> list(zip(first.tolist(), second.tolist()))
     [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
     """
-    # Counted from the end the rows have 1, 2, 3 … entries: a triangular number to invert.
+    # Counted from the end the rows have 1, 2, 3 … entries: invert a triangular number.
     behind = n * (n - 1) // 2 - 1 - number
     row = ((np.sqrt(8.0 * behind + 1.0) - 1.0) / 2.0).astype(np.int64)
     row -= row * (row + 1) // 2 > behind

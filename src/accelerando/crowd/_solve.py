@@ -1,4 +1,4 @@
-"""Minimise the loss of the answers: L-BFGS from several starts, or growing mini-batches."""
+"""Solvers: minimize the loss of the answers by L-BFGS from several starts or by mini-batches."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from accelerando.crowd._noise import NoiseModel
 from accelerando.crowd._objective import Objective
-from accelerando.crowd.noise import NoiseModel
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._triplets import Triplets
 
 Array = NDArray[np.float64]
 
-# An estimated lapse rate is kept below this: at one half the answers would say nothing.
+# Upper bound of an estimated lapse rate: at one half the answers carry no information.
 _LARGEST_LAPSE = 0.3
-# Prior of an estimated lapse rate, as answers already seen: one careless, nineteen careful.
-# Without it a few hundred answers are explained best by ε = 0 and a contorted embedding.
+# Prior of an estimated lapse rate, in pseudo-counts: one careless answer and nineteen careful ones.
+# Without it the best fit to a few hundred answers has ε = 0 and a distorted embedding.
 _PRIOR_CARELESS, _PRIOR_CAREFUL = 1.0, 19.0
-# Steps each start gets, and how far behind the leader it may then be to go on.
+# Steps of each start, and the relative loss above the best one up to which a start continues.
 _RACE_STEPS = 8
 _RACE_MARGIN = 0.02
 _SCALES = (0.25, 1.0, 4.0)
 
 
 class Solution(NamedTuple):
-    """Where the optimiser stopped."""
+    """Result of a solver."""
 
     positions: Array
     lapse: float
@@ -45,7 +45,7 @@ def race(
     max_iter: int,
     tol: float,
 ) -> Solution:
-    """A few steps from every start, all the rest from those close to the lead; the best is kept."""
+    """Run a few steps from every start, continue those close to the best, and return the best."""
 
     def run(start: Solution, steps: int) -> Solution:
         return lbfgs(
@@ -76,7 +76,7 @@ def race(
 
 
 def rescaled(objective: Objective, positions: Array, lapse: float) -> Array:
-    """The positions times the factor with the smallest loss: noise models differ in scale."""
+    """Return the positions times the factor with the smallest loss; the scale is model-specific."""
     losses = [objective(scale * positions, lapse)[0] for scale in _SCALES]
     return _SCALES[int(np.argmin(losses))] * positions
 
@@ -90,10 +90,10 @@ def lbfgs(
     max_iter: int,
     tol: float,
 ) -> Solution:
-    """Limited-memory BFGS with the analytic gradient (Liu and Nocedal, 1989)."""
+    """Minimize by limited-memory BFGS with the analytic gradient (Liu and Nocedal, 1989)."""
     shape = start.positions.shape
-    # Few answers are fitted best by a huge embedding, where slopes are tiny. In units of its own
-    # spread a warm start from there still moves when new answers disagree.
+    # The best fit to few answers is a huge embedding, where slopes are tiny. In units of its
+    # standard deviation a warm start from there still moves when new answers disagree.
     unit = float(start.positions.std()) or 1.0
 
     def unpack(point: Array) -> tuple[Array, float]:
@@ -116,7 +116,7 @@ def lbfgs(
     if estimate_lapse:
         inside = min(max(start.lapse, 1e-3), 0.99 * _LARGEST_LAPSE)
         point = np.append(point, np.log(inside / (_LARGEST_LAPSE - inside)))
-        # Lapse rate and scale can stand in for each other: the last digits of the loss decide.
+        # Lapse rate and scale are nearly interchangeable: the last digits of the loss decide.
         tol = tol / 1000.0
     options = {"maxiter": max_iter, "ftol": tol, "gtol": tol, "maxcor": 10}
     found = minimize(evaluate, point, jac=True, method="L-BFGS-B", options=options)
@@ -127,10 +127,10 @@ def lbfgs(
 def growing_batches(
     n_answers: int, *, first: int, growth: float, epochs: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.intp]]:
-    """Row numbers of one mini-batch after the other, sizes ``first + ⌈growth · k⌉`` (PadaDamp).
+    """Yield the row numbers of mini-batches of size ``first + ⌈growth · k⌉`` (PadaDamp).
 
-    Every epoch is a new shuffle and sees each answer once. Early updates are cheap and rough,
-    late ones average over enough answers to settle (Sievert and Shah, 2021).
+    Every epoch is a new shuffle with each answer once. Early updates are cheap and noisy, late
+    ones average over enough answers to converge (Sievert and Shah, 2021).
 
     Examples
     --------
@@ -160,9 +160,9 @@ def minibatch(
     rng: np.random.Generator,
     learning_rate: float = 0.1,
 ) -> Solution:
-    """Adam (Kingma and Ba, 2015) on growing batches; the lapse rate stays as given."""
+    """Minimize by Adam (Kingma and Ba, 2015) on growing batches with a constant lapse rate."""
     n_items = len(start.positions)
-    # A batch that touches every item a few times is the smallest whose gradient says something.
+    # The smallest useful batch contains every item a few times.
     first = min(len(triplets), max(256, n_items))
     growth = first / 20
     positions = start.positions.copy()

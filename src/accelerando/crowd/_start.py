@@ -1,8 +1,8 @@
-"""Where a fit begins: positions read off the answers by one eigen-decomposition, or at random.
+"""Starting points of a fit: spectral (one eigendecomposition), warm or random.
 
-An answer says "winner is like head, loser is not". Counting +1 and −1 for these pairs gives a
-crude similarity matrix; its leading eigenvectors (classical scaling) order the items well
-enough that the optimiser starts in the right valley and needs half of the steps.
+An answer says "winner is like head, loser is not". Counting +1 and −1 for these pairs gives a rough
+similarity matrix. Its leading eigenvectors (classical scaling) order the items well enough that the
+optimizer starts near the minimum and needs half the steps.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from scipy.linalg import eigh
 from scipy.sparse import coo_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from accelerando.crowd.triplets import Triplets
+from accelerando.crowd._triplets import Triplets
 
 Array = NDArray[np.float64]
 
-# Leading eigenvectors of a full matrix of this many items take a few hundredths of a second.
+# Leading eigenvectors of a dense matrix of this many items take a few hundredths of a second.
 _DENSE_UP_TO = 600
 
 
@@ -30,7 +30,7 @@ def starting_points(
     n_cold: int,
     rng: np.random.Generator,
 ) -> list[Array]:
-    """Where to begin: warm start first, then the spectral one, then random ones."""
+    """Return the warm start, if given, and `n_cold` cold ones: one spectral, the others random."""
     n_items, n_components = shape
     starts: list[Array] = []
     if warm is not None:
@@ -43,7 +43,7 @@ def starting_points(
 
 
 def random_start(n_items: int, n_components: int, rng: np.random.Generator) -> Array:
-    """Independent normal coordinates."""
+    """Return independent normal coordinates."""
     return rng.normal(size=(n_items, n_components))
 
 
@@ -55,7 +55,7 @@ def spectral_start(
     *,
     rng: np.random.Generator,
 ) -> Array:
-    """Leading eigenvectors of the normalised, centred similarity counts."""
+    """Return the leading eigenvectors of the normalized, centered similarity counts."""
     head, winner, loser = triplets.T
     similarity = coo_array(
         (np.r_[weights, -weights], (np.r_[head, head], np.r_[winner, loser])),
@@ -72,12 +72,12 @@ def spectral_start(
         values, vectors = eigh(full, subset_by_index=(n_items - k, n_items - 1))
     else:
 
-        def centred(vector: Array) -> Array:
+        def centered(vector: Array) -> Array:
             vector = vector.ravel()
             product = scale * (similarity @ (scale * (vector - vector.mean())))
             return np.asarray(product - product.mean())
 
-        operator = LinearOperator((n_items, n_items), matvec=centred, dtype=np.float64)
+        operator = LinearOperator((n_items, n_items), matvec=centered, dtype=np.float64)
         values, vectors = eigsh(
             operator, k=k, which="LA", tol=1e-2, v0=rng.normal(size=n_items), ncv=max(20, 2 * k + 1)
         )
@@ -85,5 +85,5 @@ def spectral_start(
     positions = vectors[:, top] * np.sqrt(np.maximum(values[top], 1e-9))
     positions = np.pad(positions, ((0, 0), (0, n_components - k)))
     spread = float(positions.std())
-    # The touch of noise separates items that no answer tells apart: they would share a gradient.
+    # A little noise separates items that no answer distinguishes and whose gradients are equal.
     return np.asarray(positions / (spread or 1.0)) + 0.01 * rng.normal(size=positions.shape)

@@ -1,6 +1,6 @@
-"""A small client for the service: write your own page, drive a simulation, fetch the data.
+"""Client of the web service, for custom pages, simulations and downloads.
 
-It needs nothing but the standard library.
+It uses the standard library only.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from accelerando._validation import parameter_error
 from accelerando.exceptions import AccelerandoError
 
 __all__ = ["Asked", "Experimenter", "Participant", "ServiceError"]
 
-_RETRIES = 24  # about a minute: as long as a server takes to be started again
+_RETRIES = 24  # about a minute, which is enough to restart a server
 
 
 class ServiceError(AccelerandoError):
-    """The service said no.
+    """The service answered a request with an error.
 
     Attributes
     ----------
     status : int
+        The HTTP status.
     code : str
+        A short identifier of the error, such as ``"unknown_experiment"``.
     problems : list of dict
-        For settings: everything that is wrong with them.
+        All problems of the settings, for errors about settings.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class Asked:
     head, left, right : int
         Numbers of the items.
     details : dict
-        All that the service said about it: texts, pictures, whether it is for practice.
+        The JSON of the service: texts, images, and whether the query is for practice.
     """
 
     id: str
@@ -61,13 +64,14 @@ class Asked:
     details: Mapping[str, Any]
 
 
-class _Line:
-    """One connection that is kept open, opened again when lost."""
+class _Connection:
+    """A persistent HTTP connection that is reopened when it is lost."""
 
     def __init__(self, url: str, timeout: float, context: ssl.SSLContext | None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"url must begin with http:// or https://; got {url!r}.")
+            allowed = "a URL that begins with http:// or https://"
+            raise parameter_error("Participant and Experimenter", "url", allowed, url)
         self.scheme, self.host, self.port = parts.scheme, parts.hostname, parts.port
         self.prefix = parts.path.rstrip("/")
         self.timeout, self.context = timeout, context
@@ -85,7 +89,7 @@ class _Line:
                 return response, response.read()
             except (HTTPException, OSError):
                 self.close()
-                # A kept connection may have been closed by the other side: try a new one.
+                # The server may have closed a persistent connection: try a new one.
                 if fresh or attempt:
                     raise
         raise AssertionError
@@ -106,26 +110,27 @@ class _Line:
 
 
 class Participant:
-    """Somebody who answers.
+    """The session of a participant.
 
     Parameters
     ----------
     url : str
-        Of the server, for example ``http://127.0.0.1:8421``.
+        URL of the server, for example ``http://127.0.0.1:8421``.
     experiment : str
-        Its name.
+        Name of the experiment.
     parameters : mapping of str to str, optional
-        As in a participant's link: ``{"PROLIFIC_PID": "…"}``.
+        Query parameters of the participant's link: ``{"PROLIFIC_PID": "…"}``.
     device : str, optional
         "phone", "tablet" or "computer".
     timeout : float, default=30
+        Seconds to wait for a response.
     context : ssl.SSLContext, optional
-        To trust a certificate of one's own.
+        For servers with a self-signed certificate.
 
     Attributes
     ----------
     session : dict
-        What the service said last: progress, outcome, completion.
+        The last response of the service: progress, outcome, completion.
 
     Examples
     --------
@@ -147,7 +152,7 @@ class Participant:
         timeout: float = 30.0,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        self._line = _Line(url, timeout, context)
+        self._http = _Connection(url, timeout, context)
         self._path = f"/api/v1/experiments/{quote(experiment)}"
         self._token = ""
         body = {"parameters": dict(parameters or {}), "device": device}
@@ -159,11 +164,11 @@ class Participant:
         self._token = self.session["token"]
 
     def consent(self, agreed: bool = True) -> None:
-        """Agree to take part, or not."""
+        """Send whether the participant agrees to take part."""
         self.session = self._send("POST", "/consent", {"agreed": agreed})
 
     def next(self) -> Asked | None:
-        """The query to answer now; None when the session is over or paused."""
+        """Return the next query; None if the session has ended or is paused."""
         if not self.session["queries"] and not self.session["finished"]:
             self.session = self._send("GET", "/queries?count=2")
         waiting = self.session["queries"]
@@ -181,9 +186,9 @@ class Participant:
         response_time: float | None = None,
         network_latency: float | None = None,
     ) -> bool:
-        """Answer, or skip with ``winner=None``; sent again until the service has it.
+        """Send an answer, or a skip (``winner=None``), and retry until the service has stored it.
 
-        True if it was stored now, False if the query had been answered before.
+        Return True if the answer was stored, False if the query had been answered before.
         """
         body = {
             "query": query.id,
@@ -195,12 +200,12 @@ class Participant:
         return bool(self.session["stored"])
 
     def withdraw(self) -> None:
-        """Take back everything."""
+        """Withdraw from the experiment and delete all answers of the participant."""
         self.session = self._send("POST", "/withdraw", {})
 
     def close(self) -> None:
-        """Close the connection; the session on the server stays."""
-        self._line.close()
+        """Close the connection; the session on the server continues."""
+        self._http.close()
 
     def _send(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         headers = {"accept": "application/json"}
@@ -212,7 +217,7 @@ class Participant:
             data = json.dumps(body).encode()
         for attempt in range(_RETRIES):
             try:
-                response, content = self._line.send(method, self._path + path, data, headers)
+                response, content = self._http.send(method, self._path + path, data, headers)
             except (HTTPException, OSError):
                 if attempt == _RETRIES - 1:
                     raise
@@ -221,22 +226,26 @@ class Participant:
                     return _checked(response, content)
                 if attempt == _RETRIES - 1:
                     return _checked(response, content)
-            # Everything here may be sent twice, so a lost connection is no reason to give up.
+            # Every request of a participant is idempotent, so it is safe to retry.
             time.sleep(min(0.1 * 2**attempt, 3.0))
         raise AssertionError
 
 
 class Experimenter:
-    """Somebody who runs experiments.
+    """The session of an experimenter.
 
     Parameters
     ----------
     url : str
-        Of the server.
+        URL of the server.
     password : str
+        The password that ``accelerando crowd serve`` printed.
     name : str, default="experimenter"
+        Name of the account.
     timeout : float, default=60
+        Seconds to wait for a response.
     context : ssl.SSLContext, optional
+        For servers with a self-signed certificate.
 
     Examples
     --------
@@ -257,74 +266,79 @@ class Experimenter:
         timeout: float = 60.0,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        self._line = _Line(url, timeout, context)
+        self._http = _Connection(url, timeout, context)
         self._cookie = self._csrf = ""
         try:
             response, content = self._raw("POST", "/session", {"name": name, "password": password})
             self._csrf = _checked(response, content)["csrf"]
         except BaseException:
-            self._line.close()
+            self._http.close()
             raise
         self._cookie = (response.getheader("set-cookie") or "").partition(";")[0]
 
     def experiments(self) -> list[dict[str, Any]]:
-        """All experiments, in a few numbers each."""
+        """Return a summary of every experiment."""
         found: list[dict[str, Any]] = self._json("GET", "/experiments")["experiments"]
         return found
 
     def create(
         self, settings: str | Path, items: Iterable[str | Path] = (), name: str | None = None
     ) -> dict[str, Any]:
-        """Make an experiment from a settings file and its items."""
+        """Create an experiment from a settings file and files with items."""
         files = [("settings", Path(settings)), *(("items", Path(item)) for item in items)]
         return self._upload("/experiments", files, name)
 
     def restore(self, archive: str | Path, name: str | None = None) -> dict[str, Any]:
-        """Bring back an experiment from its archive."""
+        """Restore an experiment from its archive."""
         return self._upload("/restore", [("archive", Path(archive))], name)
 
     def summary(self, experiment: str) -> dict[str, Any]:
-        """One experiment in a few numbers."""
+        """Return a summary of an experiment."""
         return self._json("GET", f"/experiments/{quote(experiment)}")
 
     def dashboard(self, experiment: str) -> dict[str, Any]:
-        """Everything that the dashboard draws."""
+        """Return the data of the dashboard."""
         return self._json("GET", f"/experiments/{quote(experiment)}/dashboard")
 
     def embedding(self, experiment: str) -> dict[str, Any]:
-        """The newest positions."""
+        """Return the newest positions."""
         return self._json("GET", f"/experiments/{quote(experiment)}/embedding")
 
     def participants(self, experiment: str) -> list[dict[str, Any]]:
-        """Who answers, and how carefully."""
+        """Return all participants with statistics of their attention."""
         path = f"/experiments/{quote(experiment)}/participants"
         found: list[dict[str, Any]] = self._json("GET", path)["participants"]
         return found
 
     def pause(self, experiment: str) -> dict[str, Any]:
-        """Hand out no more queries."""
+        """Pause the experiment: participants get no new queries."""
         return self._json("POST", f"/experiments/{quote(experiment)}/pause", {})
 
     def resume(self, experiment: str) -> dict[str, Any]:
-        """Go on."""
+        """Resume the experiment."""
         return self._json("POST", f"/experiments/{quote(experiment)}/resume", {})
 
     def block(self, experiment: str, participant: int, blocked: bool = True) -> dict[str, Any]:
-        """Fit without the answers of this participant, and ask them no more."""
+        """Block a participant: they get no queries, and the fit ignores their answers."""
         verb = "block" if blocked else "unblock"
         path = f"/experiments/{quote(experiment)}/participants/{int(participant)}/{verb}"
         return self._json("POST", path, {})
 
     def delete(self, experiment: str, confirm: str) -> None:
-        """Delete an experiment; ``confirm`` is its name once more."""
+        """Delete an experiment; ``confirm`` must repeat its name."""
         self._json("DELETE", f"/experiments/{quote(experiment)}", {"confirm": confirm})
 
     def health(self) -> dict[str, Any]:
-        """Worker, queue and database."""
+        """Return the state of worker, queue and database."""
         return self._json("GET", "/health")
 
     def download(self, experiment: str, what: str, to: str | Path | None = None) -> bytes:
-        """``answers.csv``, ``answers.parquet``, ``answers-salmon.csv``, ``embedding.csv``, …"""
+        """Return the content of a download, and write it to the file `to`.
+
+        Downloads are ``answers.csv``, ``answers.parquet``, ``answers-salmon.csv``, ``skips.csv``,
+        ``embedding.csv``, ``participants.csv``, ``experiment.yaml``, ``archive.zip`` and
+        ``codebook.md``.
+        """
         path = f"/experiments/{quote(experiment)}/downloads/{quote(what)}"
         response, content = self._raw("GET", path)
         if response.status != 200:
@@ -334,16 +348,16 @@ class Experimenter:
         return content
 
     def close(self) -> None:
-        """Sign out."""
+        """Sign out and close the connection."""
         self._json("DELETE", "/session")
-        self._line.close()
+        self._http.close()
 
     def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         return _checked(*self._raw(method, path, body))
 
     def _raw(self, method: str, path: str, body: Any = None) -> tuple[HTTPResponse, bytes]:
         data = None if body is None else json.dumps(body).encode()
-        return self._line.send(method, f"/api/v1{path}", data, self._headers("application/json"))
+        return self._http.send(method, f"/api/v1{path}", data, self._headers("application/json"))
 
     def _headers(self, content_type: str) -> dict[str, str]:
         headers = {"accept": "application/json", "content-type": content_type}
@@ -354,18 +368,18 @@ class Experimenter:
     def _upload(
         self, path: str, files: Iterable[tuple[str, Path]], name: str | None
     ) -> dict[str, Any]:
-        mark = token_hex(16)
-        parts = [] if name is None else [_part(mark, 'name="name"', name.encode())]
+        boundary = token_hex(16)
+        parts = [] if name is None else [_part(boundary, 'name="name"', name.encode())]
         for field, file in files:
-            filename = quote(file.name)
-            parts.append(_part(mark, f'name="{field}"; filename="{filename}"', file.read_bytes()))
-        body = b"".join(parts) + f"--{mark}--\r\n".encode()
-        headers = self._headers(f"multipart/form-data; boundary={mark}")
-        return _checked(*self._line.send("POST", f"/api/v1{path}", body, headers))
+            disposition = f'name="{field}"; filename="{quote(file.name)}"'
+            parts.append(_part(boundary, disposition, file.read_bytes()))
+        body = b"".join(parts) + f"--{boundary}--\r\n".encode()
+        headers = self._headers(f"multipart/form-data; boundary={boundary}")
+        return _checked(*self._http.send("POST", f"/api/v1{path}", body, headers))
 
 
-def _part(mark: str, disposition: str, content: bytes) -> bytes:
-    head = f"--{mark}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n"
+def _part(boundary: str, disposition: str, content: bytes) -> bytes:
+    head = f"--{boundary}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n"
     return head.encode() + content + b"\r\n"
 
 

@@ -1,4 +1,4 @@
-"""``accelerando doctor``: what is installed, what is reachable, and the usual mistakes."""
+"""``accelerando doctor``: check the installation and a Dask cluster, and report problems."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 
 def add_commands(commands: Any) -> None:
-    """Register ``doctor``; called by the command line, which loads nothing heavy before it runs."""
+    """Register ``doctor``. The command line calls it, so it imports nothing heavy."""
     parser = commands.add_parser(
         "doctor",
-        help="versions, devices, whether a cluster is fit for training, and the usual mistakes",
+        help="check versions, devices and a cluster, and report problems",
         description="Print versions and devices of this machine and, with --scheduler, of a Dask "
-        "cluster and its workers; say what is wrong and what to do. Exit code 2 if training "
-        "cannot work.",
+        "cluster and its workers. Report problems and their remedies. The exit code is 2 if "
+        "training cannot work.",
     )
     parser.add_argument(
         "--scheduler",
         metavar="ADDRESS",
-        help="a Dask scheduler to look at, such as tcp://node1:8786",
+        help="address of a Dask scheduler to check, such as tcp://node1:8786",
     )
     parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=float,
         default=10.0,
-        help="how long to wait for the scheduler (default: %(default)s)",
+        help="seconds to wait for the scheduler (default: %(default)s)",
     )
     parser.set_defaults(run=_run)
 

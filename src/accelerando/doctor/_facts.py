@@ -1,8 +1,8 @@
 """Facts about one process, gathered with the standard library only.
 
-The functions are sent by value to the scheduler and the workers of a cluster, where neither
-accelerando nor PyTorch may be installed: that they are missing is one of the facts. So everything
-they need is imported inside of them.
+The functions are sent by value to the scheduler and the workers of a cluster, where accelerando and
+PyTorch may be missing: that is one of the facts. So the functions import what they need in their
+bodies.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def gather() -> dict[str, Any]:
-    """Return versions, processors, threads and devices of the process that runs this."""
+    """Return versions, CPU cores, threads and devices of the calling process."""
     import os
     import platform
     import shutil
@@ -51,7 +51,7 @@ def gather() -> dict[str, Any]:
     try:
         import torch
         import torch.distributed as dist
-    except Exception as error:  # a broken installation raises anything
+    except Exception as error:  # a broken installation can raise anything
         facts["torch_error"] = f"{type(error).__name__}: {error}".splitlines()[0]
         return facts
     facts["torch"] = {
@@ -67,17 +67,17 @@ def gather() -> dict[str, Any]:
 
 
 def reach(addresses: list[str], seconds: float) -> list[str]:
-    """Return which of the addresses ``tcp://host:port`` do not answer from here."""
+    """Return those of the addresses ``tcp://host:port`` that cannot be reached from here."""
     import socket
     from urllib.parse import urlsplit
 
-    silent = []
+    unreachable = []
     for address in addresses:
-        place = urlsplit(address)
-        if place.hostname is None or place.port is None:  # workers in this process: inproc://
+        parts = urlsplit(address)
+        if parts.hostname is None or parts.port is None:  # workers in this process: inproc://
             continue
         try:
-            socket.create_connection((place.hostname, place.port), timeout=seconds).close()
+            socket.create_connection((parts.hostname, parts.port), timeout=seconds).close()
         except OSError:
-            silent.append(address)
-    return silent
+            unreachable.append(address)
+    return unreachable

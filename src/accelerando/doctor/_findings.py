@@ -1,4 +1,4 @@
-"""What facts mean: pure decisions, each with a sentence that says what to do."""
+"""Findings: problems that follow from facts, each with its remedy. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 Facts = Mapping[str, Any]
 
-# What each extra brings that nothing else does; pyproject.toml has the whole list.
+# Packages that only this extra installs; pyproject.toml has the complete lists.
 EXTRAS = {
-    "plot": (("matplotlib",), "pictures"),
+    "plot": (("matplotlib",), "figures"),
     "tpe": (("optuna",), 'the search\'s sampler="tpe"'),
     "fast": (("numba",), "a faster search for queries"),
     "crowd": (
@@ -20,20 +20,20 @@ EXTRAS = {
     ),
 }
 NEEDED = ("accelerando", "torch", "skorch", "scikit-learn", "numpy", "pandas", "cloudpickle")
-# Objects of these cross the wire as pickles, which other versions may not read.
+# Objects of these packages are sent as pickles, which other versions may not be able to load.
 MUST_AGREE = ("accelerando", "torch", "skorch", "dask", "distributed", "cloudpickle", "numpy")
 
 
 class Finding(NamedTuple):
-    """One thing to know.
+    """One problem.
 
     Attributes
     ----------
     level : str
-        ``"error"``: training cannot work. ``"warning"``: it will be slow or may break.
-        ``"note"``: something is not there that some need.
+        ``"error"``: training cannot work. ``"warning"``: it will be slow or may fail.
+        ``"note"``: something is missing that some users need.
     what, remedy : str
-        What is the matter, and what to do.
+        The problem, and what to do about it.
     """
 
     level: str
@@ -48,37 +48,37 @@ class Cluster:
     Attributes
     ----------
     scheduler : facts
-        Of the scheduler's process.
+        The facts of the scheduler's process.
     workers : mapping from address to facts
-        Of each worker's process.
+        The facts of each worker's process.
     threads : mapping from address to int
-        Threads that each worker gives to Dask tasks.
-    silent : mapping from address to list of addresses
-        Workers that each worker could not reach.
+        The number of threads of each worker for Dask tasks.
+    unreachable : mapping from address to list of addresses
+        The workers that each worker could not reach.
     """
 
     scheduler: Facts
     workers: Mapping[str, Facts]
     threads: Mapping[str, int] = field(default_factory=dict)
-    silent: Mapping[str, list[str]] = field(default_factory=dict)
+    unreachable: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 def examine(here: Facts, cluster: Cluster | None = None) -> list[Finding]:
-    """Return everything there is to say, the worst first."""
-    found = [*_here(here), *(_cluster(here, cluster) if cluster is not None else ())]
+    """Return all findings, errors first."""
+    found = [*_of_this_machine(here), *(_cluster(here, cluster) if cluster is not None else ())]
     order = ("error", "warning", "note")
     return sorted(found, key=lambda finding: order.index(finding.level))
 
 
-def _here(facts: Facts) -> Iterator[Finding]:
+def _of_this_machine(facts: Facts) -> Iterator[Finding]:
     yield from _torch("This process", facts)
     yield from _gpu("This machine", facts)
     torch, cpus = facts["torch"], facts["cpus"]
     if torch and torch["threads"] > cpus:
         yield Finding(
             "warning",
-            f"PyTorch uses {torch['threads']} threads on {cpus} processors.",
-            f"Set OMP_NUM_THREADS={cpus} or less: threads that wait for each other are slow.",
+            f"PyTorch uses {torch['threads']} threads on {cpus} CPU cores.",
+            f"Set OMP_NUM_THREADS={cpus} or less: more threads than cores wait for each other.",
         )
     for extra, (packages, purpose) in EXTRAS.items():
         missing = [name for name in packages if facts["versions"][name] is None]
@@ -97,7 +97,7 @@ def _torch(where: str, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"{where} cannot import PyTorch: {facts['torch_error']}",
-            "Install torch anew, from the index its own instructions name for the machine.",
+            "Reinstall torch, from the index that its instructions name for the machine.",
         )
     elif facts["torch"] and not facts["torch"]["gloo"]:
         yield Finding(
@@ -138,7 +138,7 @@ def _cluster(here: Facts, cluster: Cluster) -> Iterator[Finding]:
     if trimmed:
         yield Finding(
             "note",
-            f"Memory goes back to the system early on {len(trimmed)} of {len(cluster.workers)} "
+            f"Memory is returned to the system early on {len(trimmed)} of {len(cluster.workers)} "
             "workers (MALLOC_TRIM_THRESHOLD_, which Dask's Nanny sets).",
             "accelerando raises the threshold while it trains. Other PyTorch code on these workers "
             "may take twice as long; for it set distributed.nanny.pre-spawn-environ."
@@ -147,7 +147,7 @@ def _cluster(here: Facts, cluster: Cluster) -> Iterator[Finding]:
 
 
 def _installed(who: str, processes: list[Facts]) -> Iterator[Finding]:
-    """Say what is missing where; the scheduler unpickles task graphs, so it needs it, too."""
+    """Report missing packages. The scheduler unpickles task graphs, so it needs them, too."""
     missing = Counter(name for f in processes for name in NEEDED if f["versions"][name] is None)
     if missing:
         count = max(missing.values())
@@ -156,7 +156,7 @@ def _installed(who: str, processes: list[Facts]) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"{who}{many} {verb} no {', '.join(missing)}.",
-            "Give client, scheduler and workers the same environment, for example one image or "
+            "Use the same environment for client, scheduler and workers, for example one image or "
             "one constraints.txt.",
         )
 
@@ -174,20 +174,20 @@ def _disagree(name: str, versions: Mapping[str, str], level: str) -> Iterator[Fi
     if len(set(versions.values())) < 2:
         return
     groups = {v: [who for who in versions if versions[who] == v] for v in set(versions.values())}
-    told = "; ".join(f"{v} on {_some(who)}" for v, who in sorted(groups.items()))
+    listed = "; ".join(f"{v} on {_some(who)}" for v, who in sorted(groups.items()))
     yield Finding(
         level,
-        f"Different versions of {name}: {told}.",
-        "Install the same one everywhere: what one process pickles, another must read.",
+        f"Different versions of {name}: {listed}.",
+        "Install the same version everywhere: a process must load what another one pickled.",
     )
 
 
 def _threads(cluster: Cluster) -> Iterator[Finding]:
-    """Compare the threads of all ranks on a machine with its processors."""
+    """Compare the threads of all ranks on a machine with its CPU cores."""
     for host in sorted({f["host"] for f in cluster.workers.values()}):
         on_host = {a: f for a, f in cluster.workers.items() if f["host"] == host}
         torches = [f["torch"] for f in on_host.values() if f["torch"]]
-        # With a GPU each, the processor's threads hardly matter.
+        # With a GPU per worker, CPU threads hardly matter.
         if not torches or any(torch["gpus"] for torch in torches):
             continue
         wanted = sum(torch["threads"] for torch in torches)
@@ -196,21 +196,21 @@ def _threads(cluster: Cluster) -> Iterator[Finding]:
             fair = max(1, cpus // len(torches))
             yield Finding(
                 "warning",
-                f"{len(torches)} workers on {host} use {wanted} threads of PyTorch on {cpus} "
-                "processors.",
+                f"{len(torches)} workers on {host} use {wanted} threads of PyTorch on {cpus} CPU "
+                "cores.",
                 f"Start at most {cpus} workers there, with OMP_NUM_THREADS={fair} and one Dask "
                 "thread each.",
             )
 
 
 def _reach(cluster: Cluster) -> Iterator[Finding]:
-    for address, silent in cluster.silent.items():
-        if silent:
+    for address, others in cluster.unreachable.items():
+        if others:
             yield Finding(
                 "error",
-                f"Worker {address} cannot reach {_some(silent)}.",
-                "Ranks talk to each other directly: open all ports between the workers, and start "
-                "workers with --interface if a machine has several networks.",
+                f"Worker {address} cannot reach {_some(others)}.",
+                "Ranks communicate directly: open all ports between the workers, and start workers "
+                "with --interface if a machine has several networks.",
             )
 
 

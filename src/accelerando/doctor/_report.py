@@ -1,4 +1,4 @@
-"""Look, and tell."""
+"""Report of the doctor: gather facts, examine them, print the findings."""
 
 from __future__ import annotations
 
@@ -8,69 +8,71 @@ from typing import Any
 
 from rich.console import Console
 
-from accelerando._workers import workers_of
+from accelerando._dask import workers_of
+from accelerando._validation import check_number
 from accelerando.doctor import _facts
 from accelerando.doctor._findings import Cluster, Facts, Finding, examine
 from accelerando.exceptions import ClusterError
 
-MOST_TRIED = 16  # workers that are asked to knock at each other's doors
-KNOCK_SECONDS = 3.0
+MAX_CONNECTED = 16  # workers that try to connect to each other
+CONNECT_SECONDS = 3.0
 MARKS = {"error": "error  ", "warning": "warning", "note": "note   "}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``accelerando doctor``."""
-    if not arguments.timeout > 0:
-        raise ValueError(f"--timeout must be above 0 seconds. Got {arguments.timeout} instead.")
+    """Run ``accelerando doctor`` and return the exit code."""
+    check_number("accelerando doctor", "--timeout", arguments.timeout, above=0)
     console = Console(highlight=False, soft_wrap=True)
     here = _facts.gather()
     _print(console, "This machine", describe(here))
     cluster = None
     if arguments.scheduler is not None:
-        cluster = look(arguments.scheduler, arguments.timeout)
+        cluster = gather_cluster(arguments.scheduler, arguments.timeout)
         _print(console, f"Cluster at {arguments.scheduler}", describe_cluster(cluster))
     findings = examine(here, cluster)
-    _print(console, "Findings", [line for f in findings for line in tell(f)] or ["none"])
+    _print(
+        console, "Findings", [line for f in findings for line in describe_finding(f)] or ["none"]
+    )
     return 2 if any(finding.level == "error" for finding in findings) else 0
 
 
-def look(address: str, timeout: float) -> Cluster:
-    """Connect to a scheduler and gather the facts of all its processes."""
+def gather_cluster(address: str, timeout: float) -> Cluster:
+    """Connect to a scheduler and return the facts of all its processes."""
     import cloudpickle
     from distributed import Client
 
-    # By value, so that a worker without accelerando can answer as well.
+    # By value, so that a worker without accelerando can run them.
     cloudpickle.register_pickle_by_value(_facts)
     try:
         with Client(address, timeout=timeout, set_as_default=False) as client:
-            return _ask(client)
+            return _cluster_of(client)
     except (OSError, TimeoutError) as error:
         raise ClusterError(
-            f"No Dask scheduler answers at {address} within {timeout:g} s ({error}). Is the "
-            "address right, is it running, does a firewall stand between?"
+            f"No Dask scheduler answers at {address} within {timeout:g} s ({error}). Check the "
+            "address, the scheduler's log, and firewalls between this machine and the scheduler."
         ) from error
     finally:
         cloudpickle.unregister_pickle_by_value(_facts)
 
 
-def _ask(client: Any) -> Cluster:
+def _cluster_of(client: Any) -> Cluster:
     infos = workers_of(client)
     workers = client.run(_facts.gather)
-    tried = list(workers)[:MOST_TRIED]
-    silent = client.run(_facts.reach, tried, KNOCK_SECONDS, workers=tried) if tried else {}
+    tried = list(workers)[:MAX_CONNECTED]
+    unreachable = client.run(_facts.reach, tried, CONNECT_SECONDS, workers=tried) if tried else {}
     return Cluster(
         scheduler=client.run_on_scheduler(_facts.gather),
         workers=workers,
         threads={address: int(info["nthreads"]) for address, info in infos.items()},
-        silent=silent,
+        unreachable=unreachable,
     )
 
 
 def describe(facts: Facts) -> list[str]:
-    """Return what a process is, in a few lines."""
+    """Return a description of a process in a few lines."""
     torch = facts["torch"]
     versions = [f"{name} {v}" for name, v in facts["versions"].items() if v is not None]
-    lines = [f"Python {facts['python']}, {facts['system']}, {facts['cpus']} processors"]
+    lines = [f"Python {facts['python']}, {facts['system']}, {facts['cpus']} CPU cores"]
     if torch:
         backends = [name for name in ("gloo", "nccl") if torch[name]]
         gpus = Counter(torch["gpus"])
@@ -82,7 +84,7 @@ def describe(facts: Facts) -> list[str]:
 
 
 def describe_cluster(cluster: Cluster) -> list[str]:
-    """Return what a cluster is: one line per kind of worker, not one per worker."""
+    """Return a description of a cluster with one line per kind of worker."""
     kinds: Counter[str] = Counter()
     for address, facts in cluster.workers.items():
         torch = facts["torch"] or {}
@@ -99,7 +101,7 @@ def describe_cluster(cluster: Cluster) -> list[str]:
     ]
 
 
-def tell(finding: Finding) -> list[str]:
+def describe_finding(finding: Finding) -> list[str]:
     """Return a finding as two lines."""
     return [f"{MARKS[finding.level]}  {finding.what}", f"         {finding.remedy}"]
 

@@ -1,16 +1,14 @@
-"""Monitors: what training tells about itself, as named numbers after every update.
+"""Monitors: measurements of training as named numbers, computed after every update.
 
-Pass some as ``monitors`` to an estimator; their signals become columns of ``updates_frame()`` and
-what :mod:`accelerando.policies` decide by.
+Pass monitors as ``monitors`` to an estimator. Their signals become columns of ``updates_frame()``
+and the input of :mod:`accelerando.policies`.
 """
 
 from accelerando.monitor._gradient import GradientDiversity as GradientDiversity
 from accelerando.monitor._gradient import GradientVariance as GradientVariance
-from accelerando.monitor._monitor import Moments as Moments
 from accelerando.monitor._monitor import Monitor as Monitor
 from accelerando.monitor._monitor import Observation as Observation
 from accelerando.monitor._monitor import Setting as Setting
-from accelerando.monitor._monitor import moments as moments
 from accelerando.monitor._monitor import watch as watch
 from accelerando.monitor._noise import GradientNoiseScale as GradientNoiseScale
 from accelerando.monitor._progress import CommunicationTime as CommunicationTime
@@ -24,12 +22,9 @@ __all__ = [
     "GradientNoiseScale",
     "GradientVariance",
     "LossTrend",
-    "Moments",
     "Monitor",
     "Observation",
     "ParameterSpread",
-    "Setting",
     "Throughput",
-    "moments",
     "watch",
 ]

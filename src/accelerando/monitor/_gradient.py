@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from accelerando.monitor._moments import moments
 from accelerando.monitor._monitor import (
     UNKNOWN,
     Monitor,
@@ -13,7 +14,6 @@ from accelerando.monitor._monitor import (
     State,
     blend,
     check_memory,
-    moments,
     no_parts,
 )
 
@@ -25,13 +25,13 @@ class GradientVariance(Monitor):
     Parameters
     ----------
     memory : float
-        Observations over which it is averaged.
+        The number of observations over which it is averaged.
 
     Notes
     -----
     Signals: ``gradient_variance``, and ``gradient_square``, the squared norm of the batch's
-    gradient over the same memory. Their quotient divided by the batch size is what the norm test
-    asks for.
+    gradient over the same memory. The norm test compares their quotient, divided by the batch size,
+    with a threshold.
 
     References
     ----------
@@ -71,18 +71,18 @@ class GradientVariance(Monitor):
 
 @dataclass(frozen=True)
 class GradientDiversity(Monitor):
-    r"""How different the gradients :math:`g_r` of a batch's rows are.
+    r"""The diversity of the gradients :math:`g_r` of a batch's rows.
 
     .. math:: \Delta = \frac{\sum_r \|g_r\|^2}{\|\sum_r g_r\|^2}
 
-    It lies near 1 if they are orthogonal and is :math:`1/B` if they are all the same; a batch of
-    more than about :math:`B \Delta` rows converges slower per row than a small one. The
-    numerator is estimated from the parts of the batch; both are averaged apart.
+    It is near 1 if the gradients are orthogonal and :math:`1/B` if they are equal. A batch of more
+    than about :math:`B \Delta` rows converges slower per row than a small one. The numerator is
+    estimated from the parts of the batch. Numerator and denominator are averaged separately.
 
     Parameters
     ----------
     memory : float
-        Observations over which it is averaged.
+        The number of observations over which it is averaged.
 
     Notes
     -----
@@ -116,7 +116,7 @@ class GradientDiversity(Monitor):
         found = moments(seen)
         if found is not None:
             count = state.get("count", 0.0) + 1.0
-            # Within the batch: its own mean gradient and the scatter of its rows around it.
+            # Inside the batch: its mean gradient and the scatter of its rows around the mean.
             of_rows = seen.grad_square + found.variance * (1.0 - 1.0 / seen.batch_size)
             state = {
                 "count": count,

@@ -1,4 +1,4 @@
-"""How noisy gradients are: the noise scale, with a memory as long as the noise demands."""
+"""Gradient noise scale, averaged over a memory whose length adapts to the noise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from accelerando._whole import is_whole
+from accelerando._validation import check, check_integer, check_number, is_number
+from accelerando.monitor._moments import moments
 from accelerando.monitor._monitor import (
     UNKNOWN,
     Monitor,
@@ -14,51 +15,49 @@ from accelerando.monitor._monitor import (
     Setting,
     State,
     blend,
-    moments,
     no_parts,
 )
 
-_FEWEST = 8  # observations before their scatter says anything
+_FEWEST = 8  # observations before their scatter is an estimate
 _SCATTER_MEMORY = 100  # observations over which the scatter is averaged
-_SURE = 2.0  # standard errors by which the signal must stand out of the noise
+_SIGNIFICANT = 2.0  # standard errors by which the signal must exceed the noise
 
 
 @dataclass(frozen=True)
 class GradientNoiseScale(Monitor):
-    r"""The batch size above which larger batches stop paying: variance over squared gradient.
+    r"""The batch size above which larger batches gain little: variance over squared gradient.
 
     .. math:: B_\text{noise} = \frac{\operatorname{tr} \Sigma}{\|g\|^2}
 
     :math:`\Sigma` is the covariance of the gradients of single rows, :math:`g` the gradient on the
-    training set. Both are estimated without bias in every update (see
-    :func:`accelerando.monitor.moments`), from the gradients of the ranks against their mean, or on
-    a single rank from the gradients of micro-batches. Numerator and denominator are averaged
-    apart, and divided last.
+    training set. Both are estimated without bias in every update, from the gradients of the ranks
+    and their mean, or on a single rank from the gradients of micro-batches. Numerator and
+    denominator are averaged separately, then divided.
 
-    When the batch is much smaller than the noise scale, :math:`\|g\|^2` drowns in the noise and
-    only the length of the average helps. So the memory is as long as is needed for the relative
-    standard error `error` of the denominator, which takes about
+    When the batch is much smaller than the noise scale, :math:`\|g\|^2` is much smaller than its
+    noise, and only a long average helps. So the memory is as long as the relative standard error
+    `error` of the denominator requires: about
     :math:`(B_\text{noise} / B)^2 / \text{error}^2` updates, divided by the number of directions in
-    which there is noise. The scatter is taken from successive differences, which a trend does not
-    disturb.
+    which there is noise. The scatter is estimated from successive differences, which a trend does
+    not distort.
 
     Parameters
     ----------
     error : float
-        The relative standard error to aim at. A smaller one needs a longer memory, which lags
-        behind a noise scale that grows.
+        The target of the relative standard error. A smaller one needs a longer memory, which lags
+        behind a growing noise scale.
     shortest, longest : float
-        Bounds of the memory, in observations.
+        The bounds of the memory, in observations.
     every : int
-        Where looking costs something, look in every so many updates only: on a single rank whose
-        batch goes through the model in one piece, it then goes in two halves. Ranks and
-        micro-batches that exist anyway are looked at in every update.
+        The number of updates between two measurements, if a measurement costs time: on a single
+        rank that processes a batch at once, a measurement processes it in two halves. Where there
+        are several ranks or micro-batches anyway, every update is measured.
 
     Notes
     -----
-    Signals: ``noise_scale``, unknown (``nan``) until the gradient stands out of the noise by two
-    standard errors, and never negative; ``noise_scale_error``, its relative standard error;
-    ``noise_scale_low``, what it exceeds with a probability of about 97 %, known from the eighth
+    Signals: ``noise_scale``, unknown (``nan``) until the gradient exceeds its noise by two standard
+    errors, and never negative; ``noise_scale_error``, its relative standard error;
+    ``noise_scale_low``, a lower bound with a confidence of about 97 %, known from the eighth
     observation on.
 
     References
@@ -84,21 +83,12 @@ class GradientNoiseScale(Monitor):
     looks_at_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.error < 1:
-            raise ValueError(
-                "The 'error' parameter of GradientNoiseScale is a relative standard error and must "
-                f"lie between 0 and 1. Got {self.error!r} instead."
-            )
-        if not 1 <= self.shortest <= self.longest:
-            raise ValueError(
-                "GradientNoiseScale needs 1 <= shortest <= longest, in observations. Got "
-                f"shortest={self.shortest!r}, longest={self.longest!r}."
-            )
-        if not is_whole(self.every, 1):
-            raise ValueError(
-                "The 'every' parameter of GradientNoiseScale must be a whole number of at least "
-                f"1. Got {self.every!r} instead."
-            )
+        check_number(self, "error", self.error, above=0, below=1)
+        check_number(self, "shortest", self.shortest, minimum=1)
+        enough = is_number(self.longest) and self.longest >= self.shortest
+        allowed = f"a number of at least shortest={self.shortest!r}, in observations"
+        check(enough, self, "longest", allowed, self.longest)
+        check_integer(self, "every", self.every)
 
     def undefined(self, setting: Setting) -> str | None:
         return no_parts(setting)
@@ -113,17 +103,17 @@ class GradientNoiseScale(Monitor):
             return _ratio(state), {**state, "xx": 0.0, "xy": 0.0, "yy": 0.0}
         count = state["count"] + 1.0
         dx, dy = x - state["last_x"], y - state["last_y"]
-        seen_before = count - 1.0  # differences so far, this one included
-        xx = blend(state["xx"], 0.5 * dx * dx, seen_before, _SCATTER_MEMORY)
-        xy = blend(state["xy"], 0.5 * dx * dy, seen_before, _SCATTER_MEMORY)
-        yy = blend(state["yy"], 0.5 * dy * dy, seen_before, _SCATTER_MEMORY)
+        differences = count - 1.0  # including this one
+        xx = blend(state["xx"], 0.5 * dx * dx, differences, _SCATTER_MEMORY)
+        xy = blend(state["xy"], 0.5 * dx * dy, differences, _SCATTER_MEMORY)
+        yy = blend(state["yy"], 0.5 * dy * dy, differences, _SCATTER_MEMORY)
         weight = max(1.0 / count, 2.0 / (self._memory(state["y"], yy) + 1.0))
         return _ratio(
             after := {
                 "count": count,
                 "x": state["x"] + weight * (x - state["x"]),
                 "y": state["y"] + weight * (y - state["y"]),
-                # The sum of the squared weights of the average: one over its effective length.
+                # The sum of the squared weights: the inverse of the average's effective length.
                 "weights": (1.0 - weight) ** 2 * state["weights"] + weight * weight,
                 "xx": xx,
                 "xy": xy,
@@ -134,7 +124,7 @@ class GradientNoiseScale(Monitor):
         ), after
 
     def _memory(self, y: float, scatter: float) -> float:
-        """Return how many observations bring the denominator's error down to the one wanted."""
+        """Return the number of observations for which the denominator has the target error."""
         if y <= 0.0:
             return self.longest
         wanted = scatter / (self.error * y) ** 2
@@ -147,9 +137,9 @@ def _ratio(state: State) -> tuple[float, float, float]:
         return UNKNOWN, UNKNOWN, UNKNOWN
     x, y, weights = state["x"], state["y"], state["weights"]
     error = math.sqrt(weights * state["yy"])
-    highest = max(y, 0.0) + _SURE * error
+    highest = max(y, 0.0) + _SIGNIFICANT * error
     low = x / highest if highest > 0.0 else UNKNOWN
-    if y <= 0.0 or y < _SURE * error:
+    if y <= 0.0 or y < _SIGNIFICANT * error:
         return UNKNOWN, UNKNOWN, low
     relative = weights * state["yy"] / y**2
     if x > 0.0:  # the error of a quotient, to first order

@@ -1,4 +1,4 @@
-"""Where the loss is going, how fast training is, and what of that is waiting."""
+"""Progress of training: trend of the loss, throughput, waiting time, spread of the parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from accelerando._whole import is_whole
+from accelerando._validation import check_integer
 from accelerando.monitor._monitor import (
     UNKNOWN,
     Monitor,
@@ -20,20 +20,20 @@ from accelerando.monitor._monitor import (
 
 @dataclass(frozen=True)
 class LossTrend(Monitor):
-    r"""The smoothed training loss and its slope, by least squares with a fading memory.
+    r"""The smoothed training loss and its slope, by least squares with exponential weights.
 
-    A line is fitted to the losses :math:`L_{k-a}` of :math:`a` updates ago with the weights
+    A line is fitted to the losses :math:`L_{k-a}` of :math:`a` updates ago, with weights
     :math:`(1 - 1/\text{memory})^a`.
 
     Parameters
     ----------
     memory : float
-        Updates after which a loss counts 1/e.
+        The number of updates after which the weight of a loss is 1/e.
 
     Notes
     -----
-    Signals: ``loss_average``, the fitted line's mean level; ``loss_trend``, its slope in loss per
-    update, negative while training gets on.
+    Signals: ``loss_average``, the mean level of the fitted line; ``loss_trend``, its slope in loss
+    per update, negative while the loss decreases.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class LossTrend(Monitor):
         keep = 1.0 - 1.0 / self.memory
         n, a, aa = state.get("n", 0.0), state.get("a", 0.0), state.get("aa", 0.0)
         y, ay = state.get("y", 0.0), state.get("ay", 0.0)
-        # Every age grows by one, then all fades, then the newest comes with age 0.
+        # Increase every age by one, multiply the weights by `keep`, then add the newest with age 0.
         n, a, aa, y, ay = (
             keep * n + 1.0,
             keep * (a + n),
@@ -69,17 +69,17 @@ class LossTrend(Monitor):
 
 @dataclass(frozen=True)
 class Throughput(Monitor):
-    """Examples per second, over the updates since the number of ranks or the batch changed.
+    """Examples per second since the last change of the number of ranks or the batch size.
 
     Parameters
     ----------
     memory : float
-        Updates over which it is averaged.
+        The number of updates over which it is averaged.
 
     Notes
     -----
-    Signals: ``examples_per_second`` and ``update_seconds``. They come from a clock: decisions that
-    follow them are the same on all ranks, and not the same in two runs.
+    Signals: ``examples_per_second`` and ``update_seconds``. They are measured by a
+    clock: decisions based on them are equal on all ranks, but differ between two runs.
 
     Examples
     --------
@@ -114,12 +114,12 @@ class Throughput(Monitor):
 
 @dataclass(frozen=True)
 class CommunicationTime(Monitor):
-    """How long ranks wait for each other in an update, and the share of it; 0 in one process.
+    """The time that ranks wait for each other in an update, and its share; 0 in one process.
 
     Parameters
     ----------
     memory : float
-        Updates over which it is averaged.
+        The number of updates over which it is averaged.
 
     Notes
     -----
@@ -155,23 +155,23 @@ class CommunicationTime(Monitor):
 
 @dataclass(frozen=True)
 class ParameterSpread(Monitor):
-    r"""How far apart the ranks' parameters have gone between two averagings.
+    r"""The variance of the ranks' parameters before an averaging.
 
     .. math:: S_k = \frac1n \sum_i \|\bar w - w_i\|^2
 
-    It is what adaptive periodic averaging steers by. Where gradients are averaged in every
-    update all ranks have the same parameters and there is no spread: ``fit`` says so.
+    Adaptive periodic averaging chooses its period by it. If gradients are averaged in every update,
+    all ranks have the same parameters and there is no spread: ``fit`` raises an error.
 
     Parameters
     ----------
     every : int or None
-        None looks when parameters are averaged. A number looks in every so many updates as well:
-        for the variance between two averagings, V_t of the paper. One process with virtual ranks
-        has all parameters at hand.
+        None measures before each averaging. A number also measures every `every` updates: for the
+        variance between two averagings, V_t of the paper. That needs virtual ranks, whose
+        parameters are all in one process.
 
     Notes
     -----
-    Signal: ``parameter_spread``, as last seen, just before an averaging.
+    Signal: ``parameter_spread``, the last measurement.
 
     References
     ----------
@@ -189,21 +189,14 @@ class ParameterSpread(Monitor):
     signals: ClassVar[tuple[str, ...]] = ("parameter_spread",)
 
     def __post_init__(self) -> None:
-        every = self.every
-        if every is None:
-            return
-        if not is_whole(every, 1):
-            raise ValueError(
-                "The 'every' parameter of ParameterSpread must be a whole number of at least 1, "
-                f"or None. Got {every!r} instead."
-            )
+        check_integer(self, "every", self.every, also={None: "None (before each averaging)"})
 
     def undefined(self, setting: Setting) -> str | None:
         if setting.averages_parameters:
             return None
         return (
-            "is the distance between ranks' parameters, and here ranks average their gradients in "
-            "every update and always have the same parameters. Leave it out"
+            "measures the distance between the ranks' parameters, and here the ranks average their "
+            "gradients in every update and always have the same parameters. Leave it out"
         )
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:

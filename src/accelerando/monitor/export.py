@@ -1,18 +1,26 @@
-"""Signals for other eyes while training runs: Prometheus and TensorBoard."""
+"""Export of signals during training, to Prometheus and TensorBoard."""
 
 from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from skorch.callbacks import Callback
+from sklearn.base import BaseEstimator
+
+__all__ = ["MetricsServer", "TensorBoardSignals", "metrics_text"]
 
 
-def metrics_text(signals: dict[str, float]) -> str:
-    """Return signals in Prometheus' text format; what is not known is left out.
+def metrics_text(signals: Mapping[str, float]) -> str:
+    """Return signals in Prometheus' text format; unknown values are left out.
+
+    Parameters
+    ----------
+    signals : mapping from str to float
+        The result of an estimator's ``signals()``.
 
     Examples
     --------
@@ -29,17 +37,17 @@ def metrics_text(signals: dict[str, float]) -> str:
 
 
 class MetricsServer:
-    """Show the newest signals of an estimator at ``/metrics``, for Prometheus to collect.
+    """Serve the newest signals of an estimator at ``/metrics``, for Prometheus.
 
-    It answers while the block lasts, on this machine only unless told otherwise: whoever reaches
-    the port may read the numbers.
+    The server runs inside a ``with`` block. By default it listens on this machine only: everybody
+    who can reach the port can read the numbers.
 
     Parameters
     ----------
     net : estimator
-        Whose ``signals()`` to show, while it trains and afterwards.
+        The estimator whose ``signals()`` are served, during training and afterwards.
     port : int
-        Where to listen; 0 takes a free port, which is then in ``url``.
+        The port to listen on; 0 takes a free port, which is then part of ``url``.
     host : str
         The address to listen on.
 
@@ -75,7 +83,7 @@ class MetricsServer:
                 self.wfile.write(body)
 
             def log_message(self, *args: Any) -> None:
-                """Keep quiet: a line per collection would bury what training prints."""
+                """Print nothing: a line per request would hide the output of training."""
 
         self._server = ThreadingHTTPServer((self.host, self.port), Handler)
         self.port = self._server.server_address[1]
@@ -95,17 +103,28 @@ class MetricsServer:
         self._thread.join()
 
 
-class TensorBoardSignals(Callback):  # type: ignore[misc]
-    """A skorch callback that writes every update's signals to TensorBoard, epoch by epoch.
+def _idle(hook: Callable[..., None]) -> Callable[..., None]:
+    """Mark a hook that does nothing.
+
+    skorch recognizes such hooks by identity with those of its base class. This class does not
+    derive from it, because only the estimators import skorch. So the estimators look for the mark:
+    a callback without active batch hooks may be used with ``client=`` and is not called per batch.
+    """
+    hook.is_idle = True  # type: ignore[attr-defined]
+    return hook
+
+
+class TensorBoardSignals(BaseEstimator):  # type: ignore[misc]
+    """A skorch callback that writes the signals of every update to TensorBoard after each epoch.
 
     It works in this process and with ``client=``.
 
     Parameters
     ----------
-    writer : torch.utils.tensorboard.SummaryWriter, or anything with its ``add_scalar``
-        Where to write; the user closes it.
+    writer : torch.utils.tensorboard.SummaryWriter, or any object with its ``add_scalar``
+        Receives the values. The caller closes it.
     columns : list of str or None
-        Which columns of ``updates_frame()``; all but the counters if None.
+        The columns of ``updates_frame()`` to write. None: all columns except the counters.
 
     Examples
     --------
@@ -123,12 +142,12 @@ class TensorBoardSignals(Callback):  # type: ignore[misc]
         self.columns = columns
 
     def initialize(self) -> Self:
-        """Begin with the first update."""
+        """Start with the first update."""
         self.written_ = 0
         return self
 
     def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
-        """Write the updates since the last epoch."""
+        """Write the updates since the last call."""
         frame = net.updates_frame()
         counters = ("update", "epoch", "examples")
         columns = self.columns or [name for name in frame.columns if name not in counters]
@@ -141,3 +160,27 @@ class TensorBoardSignals(Callback):  # type: ignore[misc]
             self.written_ = int(rows["update"].iloc[-1])
         if hasattr(self.writer, "flush"):
             self.writer.flush()
+
+    @_idle
+    def on_train_begin(self, net: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    @_idle
+    def on_train_end(self, net: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    @_idle
+    def on_epoch_begin(self, net: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    @_idle
+    def on_batch_begin(self, net: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    @_idle
+    def on_batch_end(self, net: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    @_idle
+    def on_grad_computed(self, net: Any, named_parameters: Any, **kwargs: Any) -> None:
+        """Do nothing."""

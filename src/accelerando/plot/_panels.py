@@ -1,4 +1,4 @@
-"""The panels of the picture of a training run, and its legend."""
+"""Panels of the figure of a training run, and its legend."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
+from accelerando.plot._style import clean, integer_ticks, log_if_wide, thousands
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-INK, FAINT = "#333333", "#dddddd"
 
 AXES = {
     "epochs": ("epoch", "epochs"),
@@ -23,7 +23,7 @@ ACCURACIES = ("valid_acc", "train_acc")
 
 
 class Line(NamedTuple):
-    """One run as it is drawn."""
+    """One run: its label, its frame, and how it is drawn."""
 
     label: str
     frame: pd.DataFrame
@@ -44,21 +44,21 @@ def draw_outcome(
         dash = "--" if name == "train_loss" else run.dash
         _curve(panel, run.frame[column], run.frame[name], run, dash)
         drawn += _values([run], name)
-    _clean(panel)
+    clean(panel)
     panel.set_xlabel(axis_name)
     if column == "epoch":
-        _whole_epochs(panel, lines)
+        _epoch_axis(panel, lines)
     else:
         panel.set_xlim(left=0)
-        panel.xaxis.set_major_formatter(_thousands)
+        panel.xaxis.set_major_formatter(thousands)
     if kind == "loss":
-        _log_if_wide(panel, drawn)
+        log_if_wide(panel, drawn)
     elif str(score).endswith("_acc"):
         panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
 
 
 def outcome_name(kind: str, score: str | None, lines: Sequence[Line], held_out: str) -> str:
-    """Return what a row of panels shows."""
+    """Return the name of the quantity that a row of panels shows."""
     if kind == "score":
         return {"valid_acc": f"{held_out} accuracy", "train_acc": "training accuracy"}.get(
             str(score), str(score)
@@ -74,31 +74,33 @@ def _loss_of(run: Line) -> str:
 
 
 def draw_batch_size(panel: Axes, lines: Sequence[Line]) -> None:
+    """Draw the batch sizes of all runs against epochs."""
     for run in lines:
         _curve(panel, run.frame["epoch"], run.frame["batch_size"], run, run.dash, steps=True)
-    _clean(panel)
+    clean(panel)
     sizes = _values(lines, "batch_size")
     if max(sizes) >= 4 * min(sizes):
         panel.set_yscale("log", base=2)
     else:
         panel.set_ylim(0, 1.15 * max(sizes))
-    panel.yaxis.set_major_formatter(_thousands)
+    panel.yaxis.set_major_formatter(thousands)
     panel.set(xlabel="epochs", ylabel="batch size")
-    _whole_epochs(panel, lines)
+    _epoch_axis(panel, lines)
 
 
 def draw_lr(panel: Axes, lines: Sequence[Line]) -> None:
+    """Draw the learning rates of all runs against epochs."""
     for i, run in enumerate(lines):
-        # Runs often share one rate: wider lines below keep all of them in sight.
+        # Runs often have the same rate: wider lines below keep all of them visible.
         width = 1.8 + 4.4 * (len(lines) - 1 - i) / max(1, len(lines) - 1)
         _curve(panel, run.frame["epoch"], run.frame["lr"], run, run.dash, steps=True, width=width)
-    _clean(panel)
+    clean(panel)
     rates = _values(lines, "lr")
-    _log_if_wide(panel, rates)
+    log_if_wide(panel, rates)
     if panel.get_yscale() == "linear":
         panel.set_ylim(0, 1.15 * max(rates) or 1)
     panel.set(xlabel="epochs", ylabel="learning rate")
-    _whole_epochs(panel, lines)
+    _epoch_axis(panel, lines)
 
 
 def _curve(
@@ -113,7 +115,7 @@ def _curve(
 ) -> None:
     style = "steps-mid" if steps else "default"
     panel.plot(xs, ys, dash, color=run.color, lw=width, drawstyle=style, solid_capstyle="butt")
-    # A dot where a run ended: the eye finds it even where the curves lie on one another.
+    # A dot at the end of a run is visible even if curves coincide.
     panel.plot(list(xs)[-1:], list(ys)[-1:], "o", color=run.color, ms=4.5, mec="white", mew=0.8)
 
 
@@ -121,38 +123,10 @@ def _values(lines: Sequence[Line], column: str) -> list[float]:
     return [float(v) for run in lines if column in run.frame for v in run.frame[column].dropna()]
 
 
-def _log_if_wide(panel: Axes, values: Sequence[float]) -> None:
-    """Take a logarithmic scale where a linear one would hide all but the largest values."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    finite = [value for value in values if value < float("inf")]
-    if finite and min(finite) > 0 and max(finite) >= 20 * min(finite):
-        panel.set_yscale("log")
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_major_formatter(_thousands)
-        panel.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _thousands(value: float, position: float = 0) -> str:
-    return f"{value:,.6g}"
-
-
-def _whole_epochs(panel: Axes, lines: Sequence[Line]) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+def _epoch_axis(panel: Axes, lines: Sequence[Line]) -> None:
+    integer_ticks(panel)
     last = max(_values(lines, "epoch"))
     panel.set_xlim(0 if last > 5 else 0.5, last * 1.03 if last > 5 else last + 0.5)
-
-
-def _clean(panel: Axes) -> None:
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.spines[["left", "bottom"]].set_color(INK)
-    panel.grid(color=FAINT, lw=0.7)
-    panel.set_axisbelow(True)
-    panel.tick_params(colors=INK, labelsize=9)
-    for text in (panel.xaxis.label, panel.yaxis.label):
-        text.set(color=INK, fontsize=10)
 
 
 def _handles(lines: Sequence[Line]) -> list[Any]:
@@ -166,7 +140,7 @@ def _wrap(label: str) -> str:
 
 
 def legend_with_results(panel: Axes, lines: Sequence[Line], score: str | None) -> None:
-    """Name the runs in a cell of their own, with what each came to."""
+    """Draw the legend in a cell of the grid, with the result of each run."""
     panel.axis("off")
     handles = _handles(lines)
     for handle, run in zip(handles, lines, strict=True):
@@ -185,7 +159,7 @@ def legend_with_results(panel: Axes, lines: Sequence[Line], score: str | None) -
 def _result(run: Line, score: str | None) -> str:
     last = run.frame.iloc[-1]
     column = score if score is not None and score in run.frame else _loss_of(run)
-    parts = [f"{_thousands(last['updates'])} updates", f"{float(last['seconds']):.2f} s"]
+    parts = [f"{thousands(last['updates'])} updates", f"{float(last['seconds']):.2f} s"]
     if column in run.frame:
         value = float(last[column])
         parts.insert(0, f"{100 * value:.1f} %" if column.endswith("_acc") else f"{value:.4g}")
@@ -193,6 +167,7 @@ def _result(run: Line, score: str | None) -> str:
 
 
 def legend_below(figure: Figure, lines: Sequence[Line]) -> None:
+    """Draw the legend below the panels."""
     figure.legend(
         handles=_handles(lines),
         loc="outside lower center",

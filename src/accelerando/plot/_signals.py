@@ -1,4 +1,4 @@
-"""What monitors saw and policies decided, update by update."""
+"""Figure of the signals of a run, update by update."""
 
 from __future__ import annotations
 
@@ -8,28 +8,39 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from accelerando.plot._panels import INK, _clean, _log_if_wide
-from accelerando.plot._training import COLORS, _figure_class
+from accelerando._validation import parameter_error
+from accelerando.plot._style import COLORS, clean, figure_class, headline, log_if_wide
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _USUAL = ("loss", "batch_size", "lr", "ranks")
+_NOT_DRAWN = (
+    "update",
+    "epoch",
+    "examples",
+    "grad_norm",
+    "seconds",
+    "bytes",
+    "wait_seconds",
+    "encode_seconds",
+    "decode_seconds",
+)
 
 
 def signals(run: Any, names: Sequence[str] | None = None, *, title: str | None = None) -> Figure:
-    """Draw signals of one run against model updates, one panel for each.
+    """Draw the signals of a run against model updates, one panel for each.
 
     Parameters
     ----------
     run : fitted estimator, or its ``updates_frame()``
-        What to draw.
+        The run to draw.
     names : sequence of str, optional
-        Columns of ``updates_frame()``; loss, batch size, learning rate, ranks and all signals of
-        monitors if not given. Where the noise scale is drawn, its lower bound and the batch size
-        are drawn with it.
+        Columns of ``updates_frame()``. Default: loss, batch size, learning rate, ranks and all
+        signals of monitors. The panel of the noise scale also shows its lower bound and the batch
+        size.
     title : str, optional
-        Headline of the figure.
+        The title of the figure.
 
     Returns
     -------
@@ -45,28 +56,26 @@ def signals(run: Any, names: Sequence[str] | None = None, *, title: str | None =
     >>> [panel.get_ylabel() for panel in plot.signals(frame).axes]
     ['loss', 'noise scale']
     """
-    figure_class = _figure_class()
     frame = run.updates_frame() if callable(getattr(run, "updates_frame", None)) else run
     if not isinstance(frame, pd.DataFrame) or "update" not in frame.columns:
         raise TypeError(
-            "signals draws a fitted estimator or its updates_frame(). Got "
+            "The 'run' parameter of signals must be a fitted estimator or its updates_frame(). Got "
             f"{type(run).__name__} instead."
         )
     chosen = _chosen(frame, names)
     columns = min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)
-    figure: Figure = figure_class(figsize=(3.8 * columns, 2.3 * rows + 0.5), layout="constrained")
+    figure: Figure = figure_class()(figsize=(3.8 * columns, 2.3 * rows + 0.5), layout="constrained")
     grid = figure.add_gridspec(rows, columns)
     for number, name in enumerate(chosen):
         panel = figure.add_subplot(grid[number // columns, number % columns])
         panel.plot(frame["update"], frame[name], color=COLORS[0], lw=1.4)
         if name == "noise_scale":
             _with_bounds(panel, frame)
-        _clean(panel)
-        _log_if_wide(panel, [float(v) for v in frame[name].dropna()])
+        clean(panel)
+        log_if_wide(panel, [float(v) for v in frame[name].dropna()])
         panel.set(xlabel="model updates", ylabel=name.replace("_", " "))
-    if title:
-        figure.suptitle(title, color=INK, fontsize=14, fontweight="bold", x=0.01, ha="left")
+    headline(figure, title)
     return figure
 
 
@@ -85,13 +94,11 @@ def _with_bounds(panel: Any, frame: pd.DataFrame) -> None:
 
 def _chosen(frame: pd.DataFrame, names: Sequence[str] | None) -> list[str]:
     if names is None:
-        from accelerando.train.records import UPDATE_COLUMNS
-
-        own = [str(name) for name in frame.columns if name not in UPDATE_COLUMNS]
-        names = [name for name in _USUAL if name in frame.columns]
-        names += [name for name in own if frame[name].notna().any()]
+        usual = [name for name in _USUAL if name in frame.columns]
+        others = [str(name) for name in frame.columns if name not in (*_USUAL, *_NOT_DRAWN)]
+        names = usual + [name for name in others if frame[name].notna().any()]
     unknown = [name for name in names if name not in frame.columns]
     if unknown or isinstance(names, str) or not names:
         known = ", ".join(str(name) for name in frame.columns)
-        raise ValueError(f"names must list columns of updates_frame(): {known}. Got {names!r}.")
+        raise parameter_error("signals", "names", f"a list of columns of the run: {known}", names)
     return list(names)

@@ -1,4 +1,4 @@
-"""Runs, labels and columns of a picture: what to draw, before anything is drawn."""
+"""Figure of one or several training runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from accelerando._validation import is_integer, parameter_error
 from accelerando.plot._panels import (
     ACCURACIES,
     AXES,
-    INK,
     Line,
     draw_batch_size,
     draw_lr,
@@ -19,14 +19,13 @@ from accelerando.plot._panels import (
     legend_with_results,
     outcome_name,
 )
+from accelerando.plot._style import COLORS, DASHES, figure_class, headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours: told apart with every common kind of colour blindness, and in print.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", ":")  # for the eighth run and later, when the colours begin again
+_figure_class = figure_class  # the name that plot._search imports
 
 NEEDED = ("epoch", "updates", "seconds", "batch_size", "lr")
 
@@ -41,30 +40,30 @@ def training(
     held_out: str = "validation",
     title: str | None = None,
 ) -> Figure:
-    """Draw how one or several runs trained, side by side.
+    """Draw score, loss, batch size and learning rate of one or several runs.
 
-    The upper rows show score and loss against epochs, model updates and seconds; the lowest row
+    The upper rows show score and loss against epochs, model updates and seconds. The lowest row
     shows batch size and learning rate against epochs. Score and loss are those of the validation
-    set that ``train_split`` gave; without one there is no score, and the loss is the training loss,
+    set of ``train_split``. Without one there is no score, and the loss is the training loss,
     dashed.
 
     Parameters
     ----------
     *runs : fitted estimators, their ``history_frame()``, or dictionaries from label to either
-        What to draw.
+        The runs to draw.
     labels : sequence of str, optional
-        A name for each run; without it an estimator is named by its batch-size policy. The keys of
-        a dictionary are names already.
+        A name for each run. Default: an estimator is named by its batch-size policy, and the runs
+        of a dictionary by their keys.
     x : str or sequence of str
-        Which of ``"epochs"``, ``"updates"`` and ``"seconds"`` get a column, in this order.
+        The columns of panels, from ``"epochs"``, ``"updates"`` and ``"seconds"``.
     score : str, optional
-        Column of ``history_frame()`` for the first row, for example that of an ``EpochScoring``
-        callback; ``"valid_acc"`` where it exists if not given.
+        The column of ``history_frame()`` for the first row, for example that of an
+        ``EpochScoring`` callback. Default: ``"valid_acc"`` if it exists.
     held_out : str
-        What to call the data that ``train_split`` kept back; ``"test"`` if nothing was chosen by
+        The name of the held-out data of ``train_split``. Pass ``"test"`` if no choice depended on
         them.
     title : str, optional
-        Headline of the figure.
+        The title of the figure.
 
     Returns
     -------
@@ -83,14 +82,13 @@ def training(
     >>> [panel.get_xlabel() for panel in figure.axes[:3]]
     ['epochs', 'model updates', 'seconds']
     """
-    figure_class = _figure_class()
     columns = _columns(x)
     lines = _lines(runs, labels)
     score = _score(score, lines)
     upper = ["score", "loss"] if score else ["loss"]
     n_columns = max(2, len(columns))
     height = 2.5 * (len(upper) + 1) + 0.9
-    figure: Figure = figure_class(figsize=(3.6 * n_columns, height), layout="constrained")
+    figure: Figure = figure_class()(figsize=(3.6 * n_columns, height), layout="constrained")
     grid = figure.add_gridspec(len(upper) + 1, n_columns)
     for row, kind in enumerate(upper):
         first: Axes | None = None
@@ -105,8 +103,7 @@ def training(
     draw_batch_size(figure.add_subplot(grid[-1, 0]), lines)
     draw_lr(figure.add_subplot(grid[-1, 1]), lines)
     figure.align_ylabels()
-    if title:
-        figure.suptitle(title, color=INK, fontsize=14, fontweight="bold", x=0.01, ha="left")
+    headline(figure, title)
     if n_columns == 3 and len(lines) <= 6:
         legend_with_results(figure.add_subplot(grid[-1, 2]), lines, score)
     else:
@@ -114,21 +111,11 @@ def training(
     return figure
 
 
-def _figure_class() -> type[Figure]:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib, which is not installed: pip install 'accelerando[plot]'"
-        ) from error
-    return Figure
-
-
 def _columns(x: str | Sequence[str]) -> list[str]:
     names = [x] if isinstance(x, str) else list(x)
     if not names or any(name not in AXES for name in names) or len(set(names)) < len(names):
-        allowed = ", ".join(repr(name) for name in AXES)
-        raise ValueError(f"x must name one or several of {allowed}, each once. Got {x!r} instead.")
+        allowed = f"one or several of {', '.join(map(repr, AXES))}, each once"
+        raise parameter_error("training", "x", allowed, x)
     return names
 
 
@@ -143,10 +130,8 @@ def _lines(runs: Sequence[Any], labels: Sequence[str] | None) -> list[Line]:
         found = _distinct(found)
     else:
         if isinstance(labels, str) or len(labels) != len(found):
-            raise ValueError(
-                f"labels must be a list with one name for each of the {len(found)} runs. Got "
-                f"{labels!r} instead."
-            )
+            allowed = f"a list with one name for each of the {len(found)} runs"
+            raise parameter_error("training", "labels", allowed, labels)
         if any(isinstance(run, Mapping) for run in runs):
             raise ValueError("The keys of a dictionary are its labels: leave out labels=.")
         found = [(str(name), frame) for name, (_, frame) in zip(labels, found, strict=True)]
@@ -157,21 +142,30 @@ def _lines(runs: Sequence[Any], labels: Sequence[str] | None) -> list[Line]:
 
 
 def _frames(run: Any, position: int) -> Iterator[Named]:
-    """Yield what one argument holds: label and frame, once or for every key of a dictionary."""
+    """Yield label and frame of one argument, or of every item if it is a dictionary."""
     if isinstance(run, Mapping):
         for label, part in run.items():
             yield str(label), _frame(part, f"runs[{label!r}]")
         return
-    name = f"run {position + 1}"
-    policy = getattr(run, "policy_", None)
-    function = getattr(policy, "function", None)
-    if policy is not None:
-        name = getattr(function, "__name__", None) or repr(policy)
+    name = _policy_name(run) or f"run {position + 1}"
     yield name, _frame(run, f"run number {position + 1}")
 
 
+def _policy_name(run: Any) -> str | None:
+    """Return the batch-size policy of an estimator with its settings; None for a frame."""
+    policy = None if isinstance(run, pd.DataFrame) else getattr(run, "batch_size", None)
+    if policy is None:
+        return None
+    if is_integer(policy):
+        return "FullBatch()" if policy == -1 else f"Constant(size={policy})"
+    if isinstance(policy, type):
+        given = run.get_params_for("batch_size")
+        return f"{policy.__name__}({', '.join(f'{k}={v!r}' for k, v in given.items())})"
+    return getattr(policy, "__name__", None) or repr(policy)
+
+
 def _distinct(found: list[Named]) -> list[Named]:
-    """Name a policy by its class where that is enough, by its settings or by number elsewhere."""
+    """Name a policy by its class if that is unique, else by its settings or its number."""
     short = [label.split("(")[0] for label, _ in found]
     full = [label for label, _ in found]
     names = [s if short.count(s) == 1 else f for s, f in zip(short, full, strict=True)]
@@ -201,13 +195,11 @@ def _frame(run: Any, what: str) -> pd.DataFrame:
 
 
 def _score(score: str | None, lines: Sequence[Line]) -> str | None:
-    """Return the column for the first row; None if there is none."""
+    """Return the column of the first row of panels; None if there is none."""
     if score is None:
         return next((name for name in ACCURACIES if any(name in run.frame for run in lines)), None)
     if not any(score in run.frame for run in lines):
         known = sorted({str(name) for run in lines for name in run.frame} - set(NEEDED))
-        raise ValueError(
-            f"score must be a column of a history_frame(); these have {', '.join(known)}. Got "
-            f"{score!r} instead."
-        )
+        allowed = f"a column of a history_frame() ({', '.join(known)})"
+        raise parameter_error("training", "score", allowed, score)
     return score

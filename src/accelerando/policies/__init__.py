@@ -1,24 +1,37 @@
-"""Policies: what to change while training, decided from what monitors tell.
+"""Policies: what to change during training, decided from signals before every update.
 
-Pass some as ``policies`` to an estimator: functions ``signals -> Decision | None``, or the ready
-ones here. They are asked before every update, on all ranks alike.
+Pass one as ``batch_size=`` to an estimator, where it decides the size of every update, or several
+as ``policies=``, where decisions hold until the next one. A policy is one of the classes here, a
+subclass of :class:`Policy`, or a function of the :class:`Signals`. :func:`replay` shows what a
+policy would have decided in a recorded run.
 """
 
-from accelerando.policies._batch import NoiseScale as NoiseScale
-from accelerando.policies._batch import NormTest as NormTest
-from accelerando.policies._decision import Decision as Decision
-from accelerando.policies._decision import Signals as Signals
+from accelerando._decisions import Decision as Decision
+from accelerando._decisions import Signals as Signals
+from accelerando._deprecation import Deprecated, deprecated_names
+from accelerando.policies._core import Every as Every
+from accelerando.policies._core import Policy as Policy
+from accelerando.policies._damping import AdaDamp as AdaDamp
+from accelerando.policies._damping import GradDamp as GradDamp
+from accelerando.policies._damping import RadaDamp as RadaDamp
+from accelerando.policies._damping import RadaDampLR as RadaDampLR
 from accelerando.policies._lr import AdaScale as AdaScale
 from accelerando.policies._lr import GradualWarmup as GradualWarmup
 from accelerando.policies._lr import LinearScaling as LinearScaling
 from accelerando.policies._lr import PlateauPolicy as PlateauPolicy
 from accelerando.policies._lr import SqrtScaling as SqrtScaling
-from accelerando.policies._policy import Every as Every
-from accelerando.policies._policy import Policy as Policy
-from accelerando.policies._policy import as_policy as as_policy
+from accelerando.policies._noise import NoiseScale as NoiseScale
+from accelerando.policies._noise import NormTest as NormTest
 from accelerando.policies._replay import replay as replay
+from accelerando.policies._schedules import Constant as Constant
+from accelerando.policies._schedules import FullBatch as FullBatch
+from accelerando.policies._schedules import GeoDamp as GeoDamp
+from accelerando.policies._schedules import GeoDampLR as GeoDampLR
+from accelerando.policies._schedules import PadaDamp as PadaDamp
+from accelerando.policies._schedules import Schedule as Schedule
 from accelerando.policies._workers import WorkersForThroughput as WorkersForThroughput
 
+# The batch-size policies are documented, and listed, in accelerando.batch_size.
 __all__ = [
     "AdaScale",
     "Decision",
@@ -32,6 +45,14 @@ __all__ = [
     "Signals",
     "SqrtScaling",
     "WorkersForThroughput",
-    "as_policy",
     "replay",
 ]
+
+__getattr__ = deprecated_names(
+    __name__,
+    {
+        "as_policy": Deprecated(
+            "accelerando.policies._core", "as_policy", "Pass policies and functions as they are."
+        )
+    },
+)

@@ -1,7 +1,7 @@
-"""Policies for the learning rate: in step with the batch, slowly at first, down on a plateau.
+"""Learning-rate policies: scale with the batch, warm up, and decay on a plateau.
 
-They multiply the rate that is there instead of setting it, so that they go together with each other
-and with the schedulers of PyTorch.
+They multiply the present rate instead of setting it, so that they work together with each other and
+with the schedulers of PyTorch.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from accelerando._decisions import Decision, Signals, State
+from accelerando._validation import check_number
 from accelerando.monitor import GradientNoiseScale, LossTrend, Monitor
-from accelerando.policies._decision import Decision, Signals
-from accelerando.policies._policy import Policy, State, check_number
+from accelerando.policies._core import Policy
+
+_FIRST = {None: "None (the size of the first update)"}
 
 
 def _scaled(factor: float, signals: Signals, state: State) -> tuple[Decision | None, State]:
-    """Bring the factor of this policy in the learning rate to a new value."""
+    """Return a decision that changes this policy's factor in the learning rate."""
     before = state.get("factor", 1.0)
     if factor == before:
         return None, state
@@ -27,7 +30,7 @@ def _reference(reference: float | None, signals: Signals, state: State) -> tuple
     """Return the batch size for which the learning rate was chosen."""
     if reference is not None:
         return reference, state
-    state = {**state, "reference": state.get("reference", signals["batch_size"])}
+    state = {**state, "reference": state.get("reference", signals["wanted_batch_size"])}
     return state["reference"], state
 
 
@@ -47,19 +50,18 @@ class LinearScaling(Policy):
     Examples
     --------
     >>> from accelerando.policies import LinearScaling, Signals
-    >>> LinearScaling(reference=64)(Signals({"batch_size": 256, "lr": 0.1})).lr
+    >>> LinearScaling(reference=64)(Signals({"wanted_batch_size": 256, "lr": 0.1})).lr
     0.4
     """
 
     reference: float | None = None
 
     def __post_init__(self) -> None:
-        if self.reference is not None:
-            check_number(self, "reference", self.reference)
+        check_number(self, "reference", self.reference, above=0, also=_FIRST)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         reference, state = _reference(self.reference, signals, state)
-        return _scaled(signals["batch_size"] / reference, signals, state)
+        return _scaled(signals["wanted_batch_size"] / reference, signals, state)
 
 
 @dataclass(frozen=True)
@@ -81,30 +83,29 @@ class SqrtScaling(Policy):
     Examples
     --------
     >>> from accelerando.policies import Signals, SqrtScaling
-    >>> SqrtScaling(reference=64)(Signals({"batch_size": 256, "lr": 0.1})).lr
+    >>> SqrtScaling(reference=64)(Signals({"wanted_batch_size": 256, "lr": 0.1})).lr
     0.2
     """
 
     reference: float | None = None
 
     def __post_init__(self) -> None:
-        if self.reference is not None:
-            check_number(self, "reference", self.reference)
+        check_number(self, "reference", self.reference, above=0, also=_FIRST)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         reference, state = _reference(self.reference, signals, state)
-        return _scaled(math.sqrt(signals["batch_size"] / reference), signals, state)
+        return _scaled(math.sqrt(signals["wanted_batch_size"] / reference), signals, state)
 
 
 @dataclass(frozen=True)
 class AdaScale(Policy):
-    r"""The learning rate grows by what the larger batch gains, never by more than its ratio.
+    r"""The learning rate grows with the gain of the larger batch, at most by the batch's ratio.
 
     .. math::
 
         r = \frac{B_\text{noise} / B_0 + 1}{B_\text{noise} / B + 1}, \qquad 1 \le r \le B / B_0
 
-    With noisy gradients that is the linear rule, with clean ones the rate stays as it is.
+    With noisy gradients that is the linear rule; without noise the rate stays as it is.
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ class AdaScale(Policy):
     Examples
     --------
     >>> from accelerando.policies import AdaScale, Signals
-    >>> signals = Signals({"update": 9, "batch_size": 256, "lr": 0.1, "noise_scale": 64.0})
+    >>> signals = Signals.known(update=9, wanted_batch_size=256, lr=0.1, noise_scale=64.0)
     >>> round(AdaScale(reference=64)(signals).lr, 6)
     0.16
     """
@@ -132,16 +133,15 @@ class AdaScale(Policy):
     needs: ClassVar[tuple[str, ...]] = ("noise_scale",)
 
     def __post_init__(self) -> None:
-        check_number(self, "dwell", self.dwell)
-        if self.reference is not None:
-            check_number(self, "reference", self.reference)
+        check_number(self, "dwell", self.dwell, above=0)
+        check_number(self, "reference", self.reference, above=0, also=_FIRST)
 
     def monitors(self) -> tuple[Monitor, ...]:
         return (GradientNoiseScale(),)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         reference, state = _reference(self.reference, signals, state)
-        size, noise = signals["batch_size"], signals["noise_scale"]
+        size, noise = signals["wanted_batch_size"], signals["noise_scale"]
         rests = signals["update"] - state.get("last", -math.inf) < self.dwell
         if math.isnan(noise) or (rests and size == state.get("size")):
             return None, state
@@ -151,16 +151,16 @@ class AdaScale(Policy):
 
 @dataclass(frozen=True)
 class GradualWarmup(Policy):
-    r"""The learning rate rises from a share of itself in a straight line over the first epochs.
+    r"""The learning rate rises linearly from a share of itself over the first epochs.
 
     Parameters
     ----------
     epochs : float
-        How long it rises.
+        Number of epochs in which it rises.
     start_share : float
         The share it begins with; :math:`1/k` for a rate that was multiplied by :math:`k`.
     updates : int or None
-        How long it rises in updates, instead of epochs; for streams of unknown length.
+        Number of updates in which it rises, instead of epochs; for streams of unknown length.
 
     References
     ----------
@@ -169,10 +169,8 @@ class GradualWarmup(Policy):
     Examples
     --------
     >>> from accelerando.policies import GradualWarmup, replay
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"update": [1, 2, 3, 4], "epoch": 1, "examples": 0, "batch_size": 8,
-    ...                       "lr": 1.0, "loss": 1.0, "grad_norm": 1.0, "ranks": 1})
-    >>> replay(frame, GradualWarmup(updates=4, start_share=0.2))["lr"].round(2).tolist()
+    >>> run = {"loss": [1.0] * 4, "lr": [1.0] * 4, "batch_size": [8] * 4}
+    >>> replay(GradualWarmup(updates=4, start_share=0.2), run)["lr"].round(2).tolist()
     [0.2, 0.4, 0.6, 0.8, 1.0]
     """
 
@@ -181,16 +179,15 @@ class GradualWarmup(Policy):
     updates: int | None = None
 
     def __post_init__(self) -> None:
-        check_number(self, "epochs", self.epochs)
-        check_number(self, "start_share", self.start_share, most=1.0)
-        if self.updates is not None:
-            check_number(self, "updates", self.updates)
+        check_number(self, "epochs", self.epochs, above=0)
+        check_number(self, "start_share", self.start_share, above=0, maximum=1)
+        check_number(self, "updates", self.updates, above=0, also={None: "None (count epochs)"})
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         if self.updates is not None:
             done = signals["update"] / self.updates
         elif math.isnan(signals["n_examples"]):
-            done = signals["epoch"] / self.epochs  # a stream tells its length by ending
+            done = signals["epoch"] / self.epochs  # a stream has no known length in its first epoch
         else:
             done = signals["examples"] / (signals["n_examples"] * self.epochs)
         share = self.start_share + (1.0 - self.start_share) * min(1.0, done)
@@ -204,9 +201,9 @@ class PlateauPolicy(Policy):
     Parameters
     ----------
     signal : str
-        What should fall.
+        The signal that should fall.
     patience : int
-        Updates without progress before something is done, and between two such steps.
+        Updates without progress before a decision, and between two decisions.
     progress : float
         Share by which the signal must fall to count as progress.
     grow : float
@@ -220,7 +217,7 @@ class PlateauPolicy(Policy):
     >>> policy = PlateauPolicy(signal="loss", patience=2, grow=2.0)
     >>> state, sizes = policy.start(), []
     >>> for update, loss in enumerate([1.0, 0.5, 0.6, 0.7, 0.4]):
-    ...     signals = Signals({"update": update, "loss": loss, "batch_size": 32, "lr": 0.1})
+    ...     signals = Signals.known(update=update, loss=loss, wanted_batch_size=32, lr=0.1)
     ...     decision, state = policy.decide(signals, state)
     ...     sizes.append(decision and decision.batch_size)
     >>> sizes
@@ -234,10 +231,10 @@ class PlateauPolicy(Policy):
     decay: float = 1.0
 
     def __post_init__(self) -> None:
-        check_number(self, "patience", self.patience)
-        check_number(self, "progress", self.progress, above=-1e-300, most=1.0)
-        check_number(self, "grow", self.grow)
-        check_number(self, "decay", self.decay, most=1.0)
+        check_number(self, "patience", self.patience, above=0)
+        check_number(self, "progress", self.progress, minimum=0, maximum=1)
+        check_number(self, "grow", self.grow, above=0)
+        check_number(self, "decay", self.decay, above=0, maximum=1)
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -258,7 +255,7 @@ class PlateauPolicy(Policy):
         if update - state["since"] < self.patience:
             return None, state
         decision = Decision(
-            batch_size=signals["batch_size"] * self.grow if self.grow != 1.0 else None,
+            batch_size=signals["wanted_batch_size"] * self.grow if self.grow != 1.0 else None,
             lr=signals["lr"] * self.decay if self.decay != 1.0 else None,
         )
         return decision, {"best": min(best, now), "since": update}

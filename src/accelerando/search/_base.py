@@ -11,10 +11,10 @@ from typing import Any
 import dask
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _num_samples
 
-from accelerando._interrupt import Interrupt
+from accelerando._engine.runtime.process import Interrupt
 from accelerando._progress import LiveDisplay
+from accelerando._sklearn import count_rows
 from accelerando.search import _checks as checks
 from accelerando.search._bracket_run import BracketRun, Settings
 from accelerando.search._checkpoint import Checkpoint
@@ -221,7 +221,7 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
     def _open_checkpoint(self, X: Any, seed: int, patience: int | None) -> Checkpoint | None:
         if self.checkpoint is None:
             return None
-        rows = X.npartitions if dask.is_dask_collection(X) else _num_samples(X)
+        rows = X.npartitions if dask.is_dask_collection(X) else count_rows(X)
         identity = {
             "search": type(self).__name__,
             "plan": total(self._brackets()),

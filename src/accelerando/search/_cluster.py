@@ -26,8 +26,7 @@ from typing import Any
 import cloudpickle
 from distributed import Client, Future
 
-from accelerando._topic import stop_listening
-from accelerando._workers import workers_of
+from accelerando._dask import stop_listening, workers_of
 from accelerando.search._copies import StateCopies, StateLocation
 from accelerando.search._data import Data
 from accelerando.search._placement import Placement, WorkerData

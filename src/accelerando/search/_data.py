@@ -11,8 +11,9 @@ import dask
 import numpy as np
 from sklearn.base import is_classifier
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
-from sklearn.utils import _safe_indexing, indexable
-from sklearn.utils.validation import _is_arraylike, _num_samples
+from sklearn.utils import indexable
+
+from accelerando._sklearn import count_rows, is_arraylike, take_rows
 
 __all__ = ["Chunk", "ChunkGroup", "Data", "chunk_of_call", "split"]
 
@@ -124,7 +125,7 @@ def _split_rows(
     fit_params: dict[str, Any],
 ) -> tuple[Data, dict[str, Any]]:
     X, y, groups = indexable(X, y, groups)
-    n_rows = _num_samples(X)
+    n_rows = count_rows(X)
     per_row, constant = _per_row(fit_params, n_rows)
     splitter = ShuffleSplit if groups is None else GroupShuffleSplit
     size = 0.2 if test_size is None else test_size
@@ -142,9 +143,9 @@ def _split_rows(
 
 def _rows(X: Any, y: Any, per_row: dict[str, Any], index: Any) -> Chunk:
     return Chunk(
-        _safe_indexing(X, index),
-        None if y is None else _safe_indexing(y, index),
-        {name: _safe_indexing(value, index) for name, value in per_row.items()},
+        take_rows(X, index),
+        None if y is None else take_rows(y, index),
+        {name: take_rows(value, index) for name, value in per_row.items()},
     )
 
 
@@ -204,7 +205,7 @@ def _per_row(fit_params: dict[str, Any], n_rows: int) -> tuple[dict[str, Any], d
     per_row: dict[str, Any] = {}
     constant: dict[str, Any] = {}
     for name, value in fit_params.items():
-        aligned = name != "classes" and _is_arraylike(value) and _num_samples(value) == n_rows
+        aligned = name != "classes" and is_arraylike(value) and count_rows(value) == n_rows
         (per_row if aligned else constant)[name] = value
     return per_row, constant
 
@@ -242,7 +243,7 @@ def _blocks(value: Any, like: Any, name: str) -> list[Any]:
 def _cut_block(
     X: Any, y: Any, params: dict[str, Any], share: float, seed: list[int]
 ) -> tuple[ChunkGroup, Chunk]:
-    order = np.random.default_rng(seed).permutation(_num_samples(X))
+    order = np.random.default_rng(seed).permutation(count_rows(X))
     n_test = max(1, round(share * len(order)))
     train, test = np.sort(order[n_test:]), np.sort(order[:n_test])
     return ChunkGroup([_rows(X, y, params, train)]), _rows(X, y, params, test)

@@ -1,21 +1,13 @@
-"""The period follows how far apart ranks have gone: Algorithm 2 of Jiang and Agrawal."""
+"""Adaptive averaging: the period follows the spread of the replicas (Jiang and Agrawal)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from accelerando._whole import is_whole
-from accelerando.sync._strategy import (
-    Average,
-    Averaging,
-    Rule,
-    Signals,
-    State,
-    check_between,
-    check_optimizer_state,
-    check_whole,
-)
+from accelerando._decisions import Signals, State
+from accelerando._validation import check_integer, check_number
+from accelerando.sync._strategy import Average, Averaging, Rule, check_optimizer_state
 
 
 @dataclass(frozen=True)
@@ -34,20 +26,20 @@ class AdaptiveAveraging(Averaging):
     Parameters
     ----------
     initial_period : int
-        The paper's p_init; 2 to 5 give almost the same accuracy there, 8 less.
+        p_init in the paper, where 2 to 5 give almost the same accuracy and 8 less.
     sample : float
         The part of the fit in which C₂ is sampled, K_s / K.
     low, high : float
-        Between them the period stays.
+        The period stays if the ratio of the spread to γ C₂ lies between them.
     warmup_epochs : int
-        Epochs in which parameters are averaged in every update, as the spread is largest at first.
+        Epochs in which ranks average after every update, because the spread is largest at first.
     optimizer_state : "keep", "average" or "reset"
         As for :class:`PeriodicAveraging`.
 
     Notes
     -----
-    The period is never below 1. If no average falls into the time of sampling, the first one after
-    it is the sample: without C₂ there is nothing to compare with.
+    The period is never below 1. If ranks do not average while C₂ is sampled, the first averaging
+    after that is the sample: without C₂ there is nothing to compare with.
 
     References
     ----------
@@ -56,10 +48,11 @@ class AdaptiveAveraging(Averaging):
 
     Examples
     --------
-    >>> from accelerando.sync import AdaptiveAveraging, replay
-    >>> frame = replay(AdaptiveAveraging(2, sample=0.5, warmup_epochs=0),
-    ...                lrs=[0.1] * 6 + [0.01] * 6, spreads=[1.0] * 6 + [0.01] * 6)
-    >>> frame["period"].tolist()  # the rate falls by ten, the spread by a hundred
+    >>> from accelerando.policies import replay
+    >>> from accelerando.sync import AdaptiveAveraging
+    >>> run = {"lr": [0.1] * 6 + [0.01] * 5, "spread": [1.0] * 6 + [0.01] * 5}
+    >>> frame = replay(AdaptiveAveraging(2, sample=0.5, warmup_epochs=0), run)
+    >>> frame["period"].astype(int).tolist()  # the rate falls by ten, the spread by a hundred
     [2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 4]
     """
 
@@ -71,20 +64,16 @@ class AdaptiveAveraging(Averaging):
     optimizer_state: str = "keep"
 
     def __post_init__(self) -> None:
-        check_whole(self, initial_period=self.initial_period)
-        check_between(self, 0.0, 1.0, sample=self.sample)
-        check_between(self, 0.0, math.inf, low=self.low, high=self.high)
+        check_integer(self, "initial_period", self.initial_period)
+        check_number(self, "sample", self.sample, minimum=0, below=1)
+        check_number(self, "low", self.low, minimum=0)
+        check_number(self, "high", self.high, minimum=0)
         if not self.low < self.high:
             raise ValueError(
                 "AdaptiveAveraging needs low < high, or the period would grow and shrink at once. "
                 f"Got low={self.low!r}, high={self.high!r}."
             )
-        epochs = self.warmup_epochs
-        if not is_whole(epochs, 0):
-            raise ValueError(
-                "The 'warmup_epochs' parameter of AdaptiveAveraging must be a whole number of at "
-                f"least 0. Got {epochs!r} instead."
-            )
+        check_integer(self, "warmup_epochs", self.warmup_epochs, minimum=0)
         check_optimizer_state(self, self.optimizer_state)
 
     def start(self) -> State:
@@ -95,7 +84,7 @@ class AdaptiveAveraging(Averaging):
 
     def observe(self, signals: Signals, state: State) -> State:
         spread, lr = signals.spread, signals.lr
-        if spread is None or signals.epoch < self.warmup_epochs or not lr > 0.0:
+        if math.isnan(spread) or signals.epoch < self.warmup_epochs or not lr > 0.0:
             return state
         last = self.sample * signals.total_updates  # K_s; unknown while K is
         if state["samples"] == 0 or math.isnan(last) or signals.update < last:

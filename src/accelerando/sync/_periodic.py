@@ -1,4 +1,4 @@
-"""Parameters averaged after a period that is given, or that shrinks."""
+"""Periodic averaging: the period is constant, or shrinks as the loss falls."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from accelerando.sync._strategy import (
-    Average,
-    Averaging,
-    Rule,
-    Signals,
-    State,
-    check_optimizer_state,
-    check_whole,
-)
+from accelerando._decisions import Signals, State
+from accelerando._validation import check_integer
+from accelerando.sync._strategy import Average, Averaging, Rule, check_optimizer_state
 
 
 @dataclass(frozen=True)
@@ -24,18 +18,18 @@ class PeriodicAveraging(Averaging):
     Parameters
     ----------
     period : int
-        Updates that ranks make by themselves.
+        Updates between two averagings.
     optimizer_state : "keep", "average" or "reset"
-        What happens to momentum (and Adam's moments) at an average: every rank keeps its own;
-        they are averaged, too, which sends as many bytes again for each moment; or they start
-        from zero. The paper trains with momentum and does not say.
+        What happens to momentum (and Adam's moments) at an averaging: every rank keeps its own;
+        they are averaged as well, which sends as many bytes again for each moment; or they restart
+        from zero. The paper trains with momentum and does not say which.
 
     Notes
     -----
-    Ranks meet after updates p, 2p, 3p, ..., which is where the paper's V_t begins anew.
+    Ranks average after updates p, 2p, 3p, ..., which is where V_t of the paper restarts.
 
-    With a period of 1 and SGD, momentum or not, it gives the parameters of :class:`AllReduce` up
-    to rounding: everything is linear in the gradients.
+    With a period of 1 and SGD, with or without momentum, the parameters are those of
+    :class:`AllReduce` up to rounding, because everything is linear in the gradients.
 
     References
     ----------
@@ -43,16 +37,18 @@ class PeriodicAveraging(Averaging):
 
     Examples
     --------
-    >>> from accelerando.sync import PeriodicAveraging, replay
-    >>> replay(PeriodicAveraging(3), spreads=[0.1] * 7)["averaged"].tolist()
-    [False, False, True, False, False, True, False]
+    >>> from accelerando.policies import replay
+    >>> from accelerando.sync import PeriodicAveraging
+    >>> frame = replay(PeriodicAveraging(3), {"spread": [0.1] * 7})
+    >>> frame["update"][frame["averaged"]].tolist()
+    [3, 6]
     """
 
     period: int
     optimizer_state: str = "keep"
 
     def __post_init__(self) -> None:
-        check_whole(self, period=self.period)
+        check_integer(self, "period", self.period)
         check_optimizer_state(self, self.optimizer_state)
 
     def next_period(self, signals: Signals, state: State) -> int:
@@ -85,8 +81,8 @@ class DecreasingAveraging(Averaging):
 
     Notes
     -----
-    It is here to be compared with: Jiang and Agrawal show in their section V-B that the opposite,
-    :class:`AdaptiveAveraging`, is right, since ranks drift apart most at the beginning.
+    It is a baseline: Jiang and Agrawal show in their section V-B that the opposite,
+    :class:`AdaptiveAveraging`, is right, because replicas diverge most at the beginning.
 
     References
     ----------
@@ -95,20 +91,23 @@ class DecreasingAveraging(Averaging):
 
     Examples
     --------
-    >>> from accelerando.sync import DecreasingAveraging, replay
-    >>> frame = replay(DecreasingAveraging(8, every_epochs=1), spreads=[0.1] * 4,
-    ...                losses=[4.0, 1.0, 1.0, 1.0], updates_per_epoch=1)
-    >>> frame["period"].tolist()  # a half for want of progress, then √(1/4) of 8 is no shorter
+    >>> from accelerando.policies import replay
+    >>> from accelerando.sync import DecreasingAveraging
+    >>> run = {"loss": [4.0, 1.0, 1.0], "spread": [0.1] * 3}
+    >>> frame = replay(DecreasingAveraging(8, every_epochs=1), run, updates_per_epoch=1)
+    >>> frame["period"].astype(int).tolist()  # halved, because √(F / 4) of 8 is not shorter
     [8, 4, 2, 1]
     """
 
     initial_period: int = 16
     every_epochs: int = 10
     optimizer_state: str = "keep"
-    needs_loss: ClassVar[bool] = True
+
+    needs: ClassVar[tuple[str, ...]] = ("loss",)
 
     def __post_init__(self) -> None:
-        check_whole(self, initial_period=self.initial_period, every_epochs=self.every_epochs)
+        check_integer(self, "initial_period", self.initial_period)
+        check_integer(self, "every_epochs", self.every_epochs)
         check_optimizer_state(self, self.optimizer_state)
 
     def start(self) -> State:
@@ -118,8 +117,9 @@ class DecreasingAveraging(Averaging):
         return int(self._turned(signals, state)["period"])
 
     def observe(self, signals: Signals, state: State) -> State:
-        assert signals.loss is not None
         state = self._turned(signals, state)
+        if math.isnan(signals.loss):
+            return state
         return {
             **state,
             "first": state.get("first", signals.loss),
@@ -128,8 +128,8 @@ class DecreasingAveraging(Averaging):
         }
 
     def _turned(self, signals: Signals, state: State) -> State:
-        """Return the state after the change that is due when a new stretch of epochs begins."""
-        stretch = signals.epoch // self.every_epochs
+        """Return the state after the change that is due when `every_epochs` more have ended."""
+        stretch = int(signals.epoch // self.every_epochs)
         if stretch <= state["stretch"] or not state["count"]:
             return state
         before = int(state["period"])

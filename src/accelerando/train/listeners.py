@@ -34,7 +34,8 @@ class Listeners:
             self._known[event] = [
                 callback
                 for _, callback in callbacks
-                if getattr(type(callback), event) is not idle
+                if (hook := getattr(type(callback), event)) is not idle
+                and not getattr(hook, "is_idle", False)
                 and not _prints_for_nobody(callback, verbose)
             ]
         return self._known[event]

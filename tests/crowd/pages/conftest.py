@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.crowd.pages.browsers import Ear, chromium, window
-from tests.crowd.pages.lab import PASSWORD, Lab, colour_files
+from tests.crowd.pages.lab import PASSWORD, Lab, color_files
 from tests.crowd.serving import serving
 
 SMALL = "name: first\ntitle: First study\nitems: items\nsamplers: {random: {class: Random}}\n"
@@ -20,7 +20,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     directory: Path = tmp_path_factory.mktemp("lab")
     (directory / "experiment.yaml").write_text(SMALL)
     (directory / "items").mkdir()
-    for name, content in colour_files(4):
+    for name, content in color_files(4):
         (directory / "items" / name).write_bytes(content)
     with serving(directory, password=PASSWORD) as server:
         one = Lab(server.url)

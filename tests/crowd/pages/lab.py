@@ -7,17 +7,17 @@ from typing import Any
 
 import httpx
 
+from accelerando.crowd._demo_colors import color_disc, png
 from accelerando.crowd.client import Participant
-from accelerando.crowd.demo_colours import colour_disc, png
 
 NAME, PASSWORD = "experimenter", "correct horse battery"
 
 RANDOM = {"random": {"class": "Random"}}
 
 
-def colour_files(count: int = 12) -> list[tuple[str, bytes]]:
+def color_files(count: int = 12) -> list[tuple[str, bytes]]:
     """Name and content of pictures."""
-    return [(f"{k:02d}-{c.name}.png", png(c.rgb)) for k, c in enumerate(colour_disc()[:count])]
+    return [(f"{k:02d}-{c.name}.png", png(c.rgb)) for k, c in enumerate(color_disc()[:count])]
 
 
 class Lab:
@@ -32,7 +32,7 @@ class Lab:
         """Make an experiment and return its participant link."""
         text = json.dumps({"name": name, "samplers": RANDOM, **settings})
         parts = [("settings", ("experiment.yaml", text.encode()))]
-        parts += [("items", file) for file in colour_files() if files is None]
+        parts += [("items", file) for file in color_files() if files is None]
         parts += [("items", file) for file in files or []]
         # A second try of a test finds the experiment of its first.
         self.http.request("DELETE", f"/api/v1/experiments/{name}", json={"confirm": name})

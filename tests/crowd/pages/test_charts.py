@@ -32,7 +32,7 @@ def test_a_new_embedding_is_turned_onto_the_old_one(js: Callable[..., Any]) -> N
         for (x, y), (u, v) in zip(old, back, strict=True):
             assert x == pytest.approx(u)
             assert y == pytest.approx(v)
-    spread = js("charts/align.js", "normalise", [[3, 3], [5, 3], [3, 5], [5, 5]])
+    spread = js("charts/align.js", "normalize", [[3, 3], [5, 3], [3, 5], [5, 5]])
     assert spread[0] == pytest.approx([-math.sqrt(0.5)] * 2)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import FilePayload, Page, expect
 
 from tests.crowd.pages.browsers import Ear
-from tests.crowd.pages.lab import NAME, PASSWORD, Lab, colour_files
+from tests.crowd.pages.lab import NAME, PASSWORD, Lab, color_files
 
 OpenWindow = Callable[..., Page]
 
@@ -17,7 +17,7 @@ OpenWindow = Callable[..., Page]
 def payloads(count: int) -> list[FilePayload]:
     return [
         {"name": name, "mimeType": "image/png", "buffer": content}
-        for name, content in colour_files(count)
+        for name, content in color_files(count)
     ]
 
 

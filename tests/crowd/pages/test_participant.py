@@ -12,14 +12,14 @@ from tests.crowd.pages.participant import Participant
 OpenWindow = Callable[..., Page]
 
 WHOLE = {
-    "title": "Which colours look alike?",
-    "instructions": "<p>Choose the colour that is <b>more like</b> the one on top.</p>",
+    "title": "Which colors look alike?",
+    "instructions": "<p>Choose the color that is <b>more like</b> the one on top.</p>",
     "consent": {"text": "<p>You may stop at any time.</p>"},
     "practice": [{"head": 0, "left": 1, "right": 9, "winner": 1}],
     "breaks": {"every": 2, "text": "<p>Look out of the window.</p>"},
     "skip": True,
     "participants": {"answers": 4},
-    "debrief": "<p>We study <i>colour</i>.</p>",
+    "debrief": "<p>We study <i>color</i>.</p>",
     "completion": {
         "done": {"code": "CODE-77", "redirect": "https://panel.example/back?pid={PROLIFIC_PID}"}
     },
@@ -58,9 +58,9 @@ def test_a_whole_session_by_mouse(lab: Lab, open_window: OpenWindow) -> None:
         anna.choose(side)
         if number == 1:
             anna.sees("Look out of the window.")
-            anna.press("Go on")
+            anna.press("Continue")
 
-    anna.sees("We study colour.")
+    anna.sees("We study color.")
     anna.sees("CODE-77")
     back = page.get_by_role("link", name="Finish and return")
     expect(back).to_have_attribute("href", "https://panel.example/back?pid=abc%2F1")

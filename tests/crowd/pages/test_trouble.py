@@ -159,7 +159,7 @@ def test_two_tabs(lab: Lab, open_window: OpenWindow) -> None:
     after = in_new.question(after=query)
 
     old.bring_to_front()
-    emil.press("Go on here")
+    emil.press("Continue here")
     in_new.sees("open in another tab")
     assert emil.question(after=query) == after
     last = after

@@ -5,16 +5,12 @@ import time
 
 import numpy as np
 import pytest
-from distributed import LocalCluster
 
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.noise import TSTE
-from accelerando.crowd.respond import AlienEggs
-from accelerando.crowd.serve.cluster import ClusterSearch
-from accelerando.crowd.serve.study import Study
+from accelerando.crowd._respond import AlienEggs
+from accelerando.crowd.serve.learner import Learner
 from accelerando.crowd.serve.worker import Worker
 from accelerando.crowd.store import Store, experiments, participants, published, statistics
-from tests.crowd.store.conftest import Lab
+from tests.crowd.conftest import Lab
 
 EGGS = "name: eggs\nitems: 12\nparticipants: {answers: null}\nembedding: {warmup: 20}\n"
 
@@ -73,21 +69,6 @@ def test_a_turn_fits_and_asks_what_is_worth_asking(lab):
     assert newest(lab).version > row.version
 
 
-def test_a_new_worker_catches_up_and_begins_where_the_old_one_stopped(lab):
-    crowd(lab, 60)
-    Worker(lab.store).turn()
-    before = np.array(newest(lab).positions)
-    crowd(lab, 5)
-    follower = Worker(lab.store)
-    follower.turn()
-    row = newest(lab)
-    assert row.n_answers == 65
-    study = next(iter(follower._studies.values()))
-    assert len(study.rows) == 65
-    near = np.linalg.norm(np.array(row.positions) - before) / np.linalg.norm(before)
-    assert near < 0.7, "not turned upside down"
-
-
 def test_blocked_and_withdrawn_answers_leave_the_embedding(lab):
     crowd(lab, 40, "anna")
     crowd(lab, 30, "bot")
@@ -107,27 +88,16 @@ def test_an_embedding_of_answers_taken_away_meanwhile_is_not_published(lab, monk
     crowd(lab, 40)
     person = lab.come(participant="anna").person
     worker = Worker(lab.store)
-    original = Study.work
+    original = Learner.work
 
     def slow(self, *arguments):
         made = original(self, *arguments)
         lab.do(participants.withdraw, lab.find(), person.id, 1.0)
         return made
 
-    monkeypatch.setattr(Study, "work", slow)
+    monkeypatch.setattr(Learner, "work", slow)
     worker.turn()
     assert newest(lab) is None
-
-
-def test_held_out_accuracy_is_measured_on_answers_not_seen(lab):
-    worker = Worker(lab.store)
-    for k in range(30):
-        crowd(lab, 10, name=f"p{k}", seed=k)
-        worker.turn()
-    with lab.store.read() as connection:
-        found = statistics.points(connection, lab.find())
-    assert sum(point.tested for point in found) >= 20
-    assert 0.6 < found[-1].accuracy <= 1.0
 
 
 def test_trouble_with_one_experiment_does_not_stop_the_others(lab, monkeypatch):
@@ -152,14 +122,14 @@ def test_trouble_with_one_experiment_does_not_stop_the_others(lab, monkeypatch):
 
 def test_of_two_workers_one_works(lab):
     one, two = Worker(lab.store), Worker(lab.store)
-    assert one._beat()
+    assert one._renew_lease()
     two.stop.set()  # do not wait
-    assert not two._beat()
+    assert not two._renew_lease()
     follower = Worker(lab.store, owner=one.owner)
-    assert follower._beat(), "the same server started it again"
+    assert follower._renew_lease(), "the same server started it again"
     with lab.store.write() as connection:
-        published.release(connection, one.owner)
-    assert two._beat()
+        published.release_lease(connection, one.owner)
+    assert two._renew_lease()
 
 
 def test_run_works_until_it_is_told_to_stop(lab):
@@ -175,20 +145,3 @@ def test_run_works_until_it_is_told_to_stop(lab):
     assert newest(lab) is not None
     with lab.store.read() as connection:
         assert statistics.health(connection, time.time())["worker"]["alive"] is False
-
-
-def test_a_large_search_runs_on_a_cluster_and_here_when_the_cluster_is_gone(caplog):
-    positions = np.random.default_rng(0).normal(size=(400, 2))
-    belief = Belief(positions, positions[:50], np.zeros((400, 50)), TSTE())
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-    ) as cluster:
-        search = ClusterSearch(cluster.scheduler_address, seconds=0.2)
-        found = search(belief, heads=[0, 1, 2], top=2, random_state=0)
-        search.close()
-    assert sorted(set(found.queries[:, 0].tolist())) == [0, 1, 2]
-    assert len(found.queries) == 6
-    assert found.n_scored > 1000
-    search = ClusterSearch("tcp://127.0.0.1:9", seconds=0.1, patience=1)
-    assert len(search(belief, heads=[5], random_state=0).queries) == 1
-    assert "searching here" in caplog.text

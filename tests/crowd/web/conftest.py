@@ -19,7 +19,7 @@ SETTINGS = "name: eggs\nitems: 8\nskip: true\nparticipants: {answers: 5}\n"
 _HASH = accounts.password_hash(PASSWORD)
 
 
-def png(grey=0):
+def png(gray=0):
     """The smallest picture there is."""
 
     def chunk(kind, data):
@@ -27,7 +27,7 @@ def png(grey=0):
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         )
 
-    rows = zlib.compress(bytes([0, grey]))
+    rows = zlib.compress(bytes([0, gray]))
     head = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 

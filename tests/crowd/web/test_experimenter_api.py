@@ -1,11 +1,8 @@
 """What an experimenter can do, over HTTP."""
 
-import csv
-import io
-
 import pytest
 
-from tests.crowd.web.conftest import API, PASSWORD, answer, begin, png, zipped
+from tests.crowd.web.conftest import API, answer, begin, png, zipped
 
 ALL = [
     ("GET", "/api/v1/experiments"),
@@ -83,34 +80,6 @@ def test_all_problems_of_a_file_come_at_once_with_their_lines(experimenter):
     assert all(p["message"] for p in error["problems"])
 
 
-def test_downloads_and_the_way_back(site, experimenter, visitor):
-    session = begin(visitor, participant="anna")
-    while not session["finished"]:
-        session = answer(visitor, session["queries"][0]).json()
-    found = experimenter.get(f"{API}/downloads/answers.csv")
-    assert found.headers["content-disposition"] == 'attachment; filename="eggs-answers.csv"'
-    assert len(list(csv.DictReader(io.StringIO(found.text)))) == 5
-    for what in ("answers.parquet", "answers-salmon.csv", "skips.csv", "participants.csv"):
-        assert experimenter.get(f"{API}/downloads/{what}").status_code == 200
-    assert experimenter.get(f"{API}/downloads/embedding.csv").status_code == 404
-    assert experimenter.get(f"{API}/downloads/passwords.csv").status_code == 422
-    yaml = experimenter.get(f"{API}/downloads/experiment.yaml").content
-    copy = experimenter.post(
-        "/api/v1/experiments",
-        files=[("settings", ("experiment.yaml", yaml))],
-        data={"name": "copy"},
-    )
-    assert copy.status_code == 201, copy.text
-    archive = experimenter.get(f"{API}/downloads/archive.zip").content
-    back = experimenter.post(
-        "/api/v1/restore", files={"archive": ("a.zip", archive)}, data={"name": "back"}
-    )
-    assert back.status_code == 201, back.text
-    assert (back.json()["answers"], back.json()["state"]) == (5, "paused")
-    bad = experimenter.post("/api/v1/restore", files={"archive": ("a.zip", b"PK nonsense")})
-    assert (bad.status_code, bad.json()["error"]["code"]) == (422, "archive")
-
-
 def test_a_blocked_participant_gets_nothing_more(experimenter, visitor):
     session = begin(visitor, participant="bot")
     answer(visitor, session["queries"][0])
@@ -136,56 +105,3 @@ def test_the_dashboard_and_health(experimenter, visitor):
     assert experimenter.get(f"{API}/embedding").json()["error"]["code"] == "no_embedding"
     assert experimenter.get("/api/v1/health").json()["worker"]["alive"] is False
     assert visitor.get("/health").json() == {"ok": True}
-
-
-def test_signing_out_ends_the_session_on_the_server(site, experimenter):
-    cookie = experimenter.cookies["accelerando_session"]
-    assert experimenter.delete("/api/v1/session").status_code == 204
-    other = site.visitor()
-    other.cookies.set("accelerando_session", cookie)
-    assert other.get("/api/v1/experiments").status_code == 401
-
-
-def test_the_form_signs_in_and_leads_to_the_page_that_was_asked_for(site):
-    client = site.visitor()
-    page = client.get("/experiments/eggs")
-    assert page.url.path == "/sign-in"
-    token = client.cookies["accelerando_csrf"]
-    form = {
-        "name": "experimenter",
-        "password": PASSWORD,
-        "csrf": token,
-        "next": "/experiments/eggs",
-    }
-    done = client.post("/sign-in", data=form)
-    assert done.status_code == 200
-    assert done.url.path == "/experiments/eggs"
-    assert "accelerando_session" in client.cookies
-
-
-def test_salmons_endpoints_as_a_page_of_it_uses_them(site, visitor, experimenter):
-    query = visitor.get("/query", params={"puid": "worker 7/ü"}).json()
-    assert set(query) >= {"head", "left", "right", "sampler", "score"}
-    reply = {**query, "winner": query["right"], "puid": "worker 7/ü", "response_time": 0.9}
-    assert visitor.post("/answer", json=reply).json() == {"success": True}
-    assert visitor.post("/answer", json=reply).status_code == 404, "once"
-    # As Salmon's own tests do it: the query is for nobody, the answer has a name.
-    visitor.cookies.clear()
-    nameless = site.visitor()
-    query = nameless.get("/query").json()
-    del query["query"]
-    nameless.cookies.clear()
-    assert nameless.post(
-        "/answer", json={**query, "winner": query["left"], "puid": "b"}
-    ).json() == {"success": True}
-    forged = {"head": 1, "left": 2, "right": 3, "winner": 2, "puid": "b", "sampler": "x"}
-    assert nameless.post("/answer", json=forged).status_code == 404
-    assert nameless.post("/answer", json={**forged, "head": 999}).status_code == 404
-    people = experimenter.get(f"{API}/participants").json()["participants"]
-    assert {p["participant"]: p["answered"] for p in people} == {"worker 7/ü": 1, "b": 1}
-    for _ in range(4):
-        query = visitor.get("/e/eggs/query", params={"puid": "b"}).json()
-        visitor.post("/e/eggs/answer", json={**query, "winner": query["left"], "puid": "b"})
-    assert visitor.get("/query", params={"puid": "b"}).status_code == 409, (
-        "the quota holds here, too"
-    )

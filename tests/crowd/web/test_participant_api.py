@@ -1,9 +1,8 @@
 """What a participant's page says and hears."""
 
 import pytest
-from sqlalchemy import event
 
-from tests.crowd.web.conftest import API, answer, begin, png
+from tests.crowd.web.conftest import API, answer, begin
 
 
 def test_a_whole_session(visitor):
@@ -108,71 +107,3 @@ def test_checks_look_like_any_other_query(site):
         ("id", "kind", "head", "left", "right", "feedback")
     }
     assert all(query["feedback"] is None for query in session["queries"])
-
-
-def test_the_completion_link_knows_what_the_first_link_said(site):
-    redirect = "https://app.prolific.com/submissions/complete?cc=C1&p={PROLIFIC_PID}&s={STUDY_ID}"
-    site.add(
-        "name: paid\nitems: 5\nparticipants: {answers: 1}\n"
-        f'completion: {{done: {{code: "C-{{participant}}", redirect: "{redirect}"}}}}\n'
-    )
-    client, path = site.visitor(), "/api/v1/experiments/paid"
-    body = {"parameters": {"PROLIFIC_PID": "a&b=c", "STUDY_ID": "x y", "other": "z"}}
-    session = client.post(f"{path}/participants", json=body).json()
-    query = session["queries"][0]
-    end = client.post(
-        f"{path}/answers", json={"query": query["id"], "winner": query["left"]["item"]}
-    ).json()
-    assert end["completion"]["code"] == "C-a&b=c"
-    assert end["completion"]["redirect"].endswith("cc=C1&p=a%26b%3Dc&s=x%20y")
-
-
-def test_pictures_come_with_their_type_and_in_pieces(site):
-    site.add("name: shown\n", [(f"{k}.png", png(k)) for k in range(4)])
-    client = site.visitor()
-    session = client.post("/api/v1/experiments/shown/participants", json={}).json()
-    head = session["queries"][0]["head"]
-    assert head["kind"] == "image"
-    found = client.get(head["src"])
-    assert found.headers["content-type"] == "image/png"
-    assert "immutable" in found.headers["cache-control"]
-    assert "sandbox" in found.headers["content-security-policy"]
-    part = client.get(head["src"], headers={"range": "bytes=1-3"})
-    assert (part.status_code, part.content) == (206, b"PNG")
-    assert part.headers["content-range"] == f"bytes 1-3/{len(found.content)}"
-    last = client.get(head["src"], headers={"range": "bytes=-4"})
-    assert last.content == found.content[-4:]
-    assert client.get(head["src"], headers={"range": "bytes=9999-"}).status_code == 416
-    assert client.get(head["src"].replace("eggs", "nope")[:-8] + "0000.png").status_code == 404
-
-
-def test_a_full_disk_is_said_and_nothing_is_acknowledged(site, visitor):
-    """SQLite's own error for a full disk, provoked by a limit on its pages."""
-    session = begin(visitor)
-    query = session["queries"][0]
-
-    site.store.engine.dispose()
-    state = {"pages": 1}
-
-    def on_connect(connection, record):
-        connection.execute(f"PRAGMA max_page_count = {state['pages']}")
-
-    event.listen(site.store.engine, "connect", on_connect)
-    refused = None
-    for _ in range(400):  # until the pages that are there already are full
-        refused = answer(visitor, query)
-        if refused.status_code == 503:
-            break
-        session = refused.json()
-        if session["finished"]:
-            session = begin(site.visitor())
-            visitor = site._clients[-1]
-        query = session["queries"][0]
-    assert refused.status_code == 503
-    assert refused.headers["retry-after"]
-    assert refused.json()["error"]["code"] == "unavailable"
-    state["pages"] = 10**6
-    site.store.engine.dispose()
-    again = answer(visitor, query)
-    assert again.status_code == 200
-    assert again.json()["stored"] is True, "the answer that was refused is stored when sent again"

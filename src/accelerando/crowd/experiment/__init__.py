@@ -1,4 +1,4 @@
-"""What an experiment is: its settings, its items, and how both are read from files."""
+"""Experiments: settings and items, read from files."""
 
 from accelerando.crowd.experiment.files import Files as Files
 from accelerando.crowd.experiment.files import Limits as Limits

@@ -1,4 +1,4 @@
-"""Files that come with an experiment: from a folder, an upload or a ZIP, within limits."""
+"""Files of an experiment, from a folder, an upload or a ZIP file, within limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from accelerando.crowd.experiment.media import Media, recognise
+from accelerando.crowd.experiment.media import Media, recognize
 from accelerando.crowd.experiment.problems import SettingsProblem
 
 __all__ = ["Files", "Limits", "read_folder", "read_upload", "read_zip"]
@@ -17,17 +17,18 @@ __all__ = ["Files", "Limits", "read_folder", "read_upload", "read_zip"]
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is taken from somebody else.
+    """Limits of uploads.
 
     Attributes
     ----------
     upload_bytes : int
-        One request.
+        Maximum size of a request.
     file_bytes, total_bytes : int
-        Of one file and of all together, unpacked.
+        Maximum size of one file and of all files, unpacked.
     files : int
+        Maximum number of files.
     ratio : float
-        How many times larger a packed file may become; pictures hardly shrink at all.
+        Maximum ratio of unpacked to packed size; images hardly shrink at all.
     """
 
     upload_bytes: int = 256 * 2**20
@@ -39,7 +40,7 @@ class Limits:
 
 @dataclass
 class Files:
-    """What was found.
+    """The files of an experiment, by kind.
 
     Attributes
     ----------
@@ -57,7 +58,7 @@ class Files:
     problems: list[SettingsProblem] = field(default_factory=list)
 
     def add(self, name: str, data: bytes, limits: Limits) -> None:
-        """Sort one file in by what it is."""
+        """Add a file according to its kind."""
         suffix = PurePosixPath(name).suffix.lower()
         base = PurePosixPath(name).name
         if len(data) > limits.file_bytes:
@@ -74,7 +75,7 @@ class Files:
             except UnicodeDecodeError:
                 self._problem(name, "the list is not UTF-8.", "Save it in UTF-8.")
         else:
-            found = recognise(data)
+            found = recognize(data)
             if found is None:
                 self._problem(
                     name,
@@ -88,7 +89,7 @@ class Files:
                 self.media[name] = Media(base, found, data)
 
     def merge(self, other: Files) -> None:
-        """Take over what another source had."""
+        """Add the files of another source."""
         for name in other.media:
             if name in self.media:
                 self._problem(name, "the file is there twice.", "Rename one of them.")
@@ -102,7 +103,7 @@ class Files:
 
 
 def read_folder(folder: Path, limits: Limits = Limits()) -> Files:  # noqa: B008 (frozen)
-    """Every file in a folder and below it; hidden ones and links are left alone."""
+    """Return all files in a folder and its subfolders, except hidden files and links."""
     files = Files()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -115,7 +116,7 @@ def read_folder(folder: Path, limits: Limits = Limits()) -> Files:  # noqa: B008
 
 
 def read_upload(name: str, data: bytes, limits: Limits = Limits()) -> Files:  # noqa: B008 (frozen)
-    """One uploaded file, or everything in it if it is a ZIP."""
+    """Return an uploaded file, or the contents of a ZIP file."""
     if data[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return read_zip(data, name, limits)
     files = Files()
@@ -128,10 +129,11 @@ def read_zip(
     name: str = "items.zip",
     limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> Files:
-    """Unpack in memory, counting what really comes out: headers of a ZIP may lie.
+    """Return the contents of a ZIP file, unpacked in memory within the limits.
 
-    Nothing is written to disk and no name in the ZIP is used as a path. Entries that try (``..``,
-    absolute, links) are problems, not skipped: somebody should look at that file.
+    Sizes are counted while unpacking, because headers of a ZIP file may be wrong. Nothing is
+    written to disk, and no name in the ZIP file is used as a path. Unsafe entries (``..``, absolute
+    paths, links) are problems, because such a file deserves attention.
     """
     files = Files()
     try:

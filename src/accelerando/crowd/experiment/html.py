@@ -1,4 +1,4 @@
-"""HTML that an experimenter wrote, made harmless."""
+"""Sanitization of HTML that experimenters write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ATTRIBUTES = {
 
 
 def clean_html(text: str) -> str:
-    """Keep what formats text and shows pictures; no script, style, form, frame or handler.
+    """Return HTML with text formatting and media only: no scripts, styles, forms or handlers.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def clean_html(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """The words of a piece of HTML, for labels and tables.
+    """Return the text of HTML, for labels and tables.
 
     Examples
     --------

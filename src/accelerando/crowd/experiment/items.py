@@ -1,4 +1,4 @@
-"""The things that are compared: texts, pictures, films, sounds, pieces of HTML."""
+"""Items: texts, images, videos, sounds and HTML that participants compare."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _LABEL = 200
 
 @dataclass(frozen=True)
 class Item:
-    """One of the things that are compared.
+    """An item.
 
     Attributes
     ----------
     kind : str
         "text", "image", "video", "audio" or "html".
     text : str
-        The text itself, or a name for it in tables and plots.
+        The text, or a name of the item for tables and figures.
     html : str
-        Sanitised; for "html" only.
+        Sanitized HTML; for "html" only.
     media : str
-        Key of the :class:`Media`; for pictures, films and sounds.
+        Key of the :class:`Media`; for images, videos and sounds.
     alt : str
-        What a screen reader says.
+        Text for screen readers.
     """
 
     kind: ItemKind
@@ -47,12 +47,12 @@ class Item:
 
     @classmethod
     def of_text(cls, text: str) -> Item:
-        """A text, shown as it is."""
+        """Return an item with this text."""
         return cls("text", text, alt=text)
 
     @classmethod
     def of_html(cls, html: str, alt: str = "") -> Item:
-        """A piece of HTML, cleaned."""
+        """Return an item with this HTML, sanitized."""
         words = plain_text(html)[:_LABEL]
         cleaned = clean_html(html)
         if cleaned == words:
@@ -64,14 +64,14 @@ class Item:
 
     @classmethod
     def of_media(cls, media: Media, alt: str = "") -> Item:
-        """A picture, film or sound."""
+        """Return an item with this image, video or sound."""
         stem = media.name.rpartition("/")[2]
         spoken = alt or re.sub(r"[_-]+", " ", stem.rpartition(".")[0] or stem)
         return cls(media.kind, stem, media=media.key, alt=spoken)
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
-    """Sort by name, numbers in it by value: 2.png comes before 10.png.
+    """Sort names with numbers by value: 2.png comes before 10.png.
 
     Examples
     --------
@@ -87,29 +87,28 @@ def natural_order(names: Iterable[str]) -> list[str]:
 
 
 def items_from_files(files: Mapping[str, Media]) -> list[Item]:
-    """One item per picture, film or sound, in natural order of their names."""
+    """Return one item per image, video or sound, in natural order of their names."""
     return [Item.of_media(files[name]) for name in natural_order(files)]
 
 
 def items_from_csv(
     text: str, file: str, media: Mapping[str, Media], *, html: bool = False
 ) -> tuple[list[Item], list[SettingsProblem]]:
-    r"""Items from a CSV list.
+    r"""Return the items of a CSV list, and its problems.
 
-    With a header that names ``text``, ``html``, ``image``, ``video`` or ``audio`` (and ``alt``),
-    one item per row. Without one, each line is an item: a text, or with ``html=True`` a piece of
-    HTML.
+    With a header of ``text``, ``html``, ``image``, ``video`` or ``audio`` (and ``alt``) each row is
+    an item. Without a header each line is an item: a text, or HTML with ``html=True``.
 
     Examples
     --------
-    >>> items, problems = items_from_csv("text,alt\nred,a colour\n", "list.csv", {})
+    >>> items, problems = items_from_csv("text,alt\nred,a color\n", "list.csv", {})
     >>> items[0].text, items[0].alt, problems
-    ('red', 'a colour', [])
+    ('red', 'a color', [])
     """
     problems: list[SettingsProblem] = []
     items: list[Item] = []
     header: list[str] | None = None
-    # A line without a header is one item however many commas are in it.
+    # Without a header a line is one item, even if it contains commas.
     lines = text.splitlines()
     first = [cell.strip().lower() for cell in lines[0].split(",")] if lines else []
     if first and set(first) <= {*KINDS, "alt"} and set(first) & set(KINDS):
@@ -147,7 +146,7 @@ def items_from_csv(
 
 
 def item_from_cells(cells: Mapping[str, str], media: Mapping[str, Media]) -> Item | str:
-    """An item from ``{"image": "cat.png", "alt": "a cat"}``, or the sentence why not."""
+    """Return an item from ``{"image": "cat.png", "alt": "a cat"}``, or an error message."""
     unknown = sorted(set(cells) - {*KINDS, "alt"})
     if unknown:
         return f"unknown {', '.join(unknown)}; an item has one of {', '.join(KINDS)}, and alt."

@@ -1,4 +1,4 @@
-"""From files to an experiment, or to the list of everything that is wrong with them."""
+"""Loading of experiments from files, with all problems at once."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["Experiment", "load_experiment", "make_experiment"]
 
 _MAX_ITEMS = 100_000
 _SETTINGS_NAMES = ("experiment.yaml", "experiment.yml", "init.yaml", "init.yml")
-# Free text: what looks like a number, a date or a yes in YAML is still a word here.
+# Free text: a number, a date or "yes" in YAML is a string here.
 _WORDS = {"title", "instructions", "debrief", "texts", "css", "name", "language", "slots"}
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment as its experimenter described it.
+    """Settings and items of an experiment.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Experiment:
     items : list of Item
     media : dict of key to Media
     notices : list of str
-        What was understood differently from what was written, for example in Salmon's files.
+        Differences from the files, for example keys of Salmon that have no counterpart.
     """
 
     settings: Settings
@@ -54,14 +54,14 @@ def load_experiment(
     items: str | Path | None = None,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> Experiment:
-    """Read a folder with ``experiment.yaml``, such a file, or Salmon's ``init.yaml`` with its ZIP.
+    """Load a folder with ``experiment.yaml``, such a file, or Salmon's ``init.yaml``.
 
     Parameters
     ----------
     path : str or Path
         The folder or the YAML file.
     items : str or Path, optional
-        A ZIP, CSV or folder with the items, as Salmon has them beside its ``init.yaml``.
+        A ZIP file, CSV file or folder with the items.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def load_experiment(
 
 
 def make_experiment(document: Document, files: Files) -> Experiment:
-    """An experiment from a parsed settings file and the files that came with it."""
+    """Return an experiment from a parsed settings file and files with items."""
     notices: list[str] = []
     value = document.value
     if not isinstance(value, dict):
@@ -150,7 +150,7 @@ def _settings_file(place: Path) -> Path:
 
 
 def _wants(document: Document) -> str | None:
-    """The file or folder that the items come from, if they do."""
+    """Return the file or folder that contains the items, if the settings name one."""
     value = document.value
     if not isinstance(value, dict):
         return None
@@ -177,7 +177,7 @@ def _beside(folder: Path, wanted: str, document: Document, limits: Limits) -> Fi
     if place.is_dir():
         found = read_folder(place, limits)
         if wanted == ".":
-            # The folder itself holds other things, too: the settings, the database, notes.
+            # The folder also contains other files: the settings, the database, notes.
             found.problems.clear()
         return found
     if place.is_file():
@@ -256,7 +256,7 @@ def _listed(
 
 
 def _words(value: Any, document: Document, path: tuple[str | int, ...]) -> Any:
-    """Where words are expected, take the characters as they stand in the file."""
+    """Replace values by the original characters where the settings expect text."""
     if isinstance(value, dict):
         return {key: _words(child, document, (*path, key)) for key, child in value.items()}
     if path and path[0] in _WORDS and isinstance(value, bool | int | float):
@@ -267,7 +267,7 @@ def _words(value: Any, document: Document, path: tuple[str | int, ...]) -> Any:
 
 
 def _yaml_path(location: tuple[int | str, ...]) -> list[str | int]:
-    """Pydantic's place without the names of union members and function wrappers."""
+    """Return Pydantic's location without names of union members and function wrappers."""
     kept: list[str | int] = []
     for part in location:
         if isinstance(part, str) and (part in ("[key]",) or "[" in part or part in _UNION_NAMES):

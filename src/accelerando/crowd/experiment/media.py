@@ -1,4 +1,4 @@
-"""Pictures, films and sounds: what a file is, by its content and not by its name."""
+"""Media: images, videos and sounds, recognized by their content."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Media", "MediaKind", "recognise"]
+__all__ = ["Media", "MediaKind", "recognize"]
 
 MediaKind = Literal["image", "video", "audio"]
 
 
 @dataclass(frozen=True)
 class Media:
-    """The bytes of a picture, film or sound.
+    """An image, video or sound.
 
     Attributes
     ----------
     name : str
-        What the experimenter called it; shown and exported, never used as a path.
+        File name, which is shown and exported but never used as a path.
     type : str
-        MIME type, from the content.
+        MIME type, derived from the content.
     data : bytes
     """
 
@@ -30,12 +30,12 @@ class Media:
 
     @property
     def kind(self) -> MediaKind:
-        """Image, video or audio."""
+        """The first part of the MIME type: "image", "video" or "audio"."""
         return self.type.partition("/")[0]  # type: ignore[return-value]
 
     @property
     def key(self) -> str:
-        """Its address: hash of the content and a suffix, safe in any URL."""
+        """Hash of the content with a suffix, for URLs."""
         return f"{hashlib.sha256(self.data).hexdigest()}{_SUFFIX[self.type]}"
 
 
@@ -71,12 +71,12 @@ _FIRST_BYTES = [
 _BRANDS = {b"avif": "image/avif", b"avis": "image/avif", b"qt  ": "video/quicktime"}
 
 
-def recognise(data: bytes) -> str | None:
-    """The MIME type of these bytes, or None if it is nothing that a page may show.
+def recognize(data: bytes) -> str | None:
+    """Return the MIME type of these bytes, or None if a page must not show them.
 
     Examples
     --------
-    >>> recognise(b"GIF89a..."), recognise(b"<html><script>alert(1)</script>")
+    >>> recognize(b"GIF89a..."), recognize(b"<html><script>alert(1)</script>")
     ('image/gif', None)
     """
     for start, found in _FIRST_BYTES:
@@ -89,7 +89,7 @@ def recognise(data: bytes) -> str | None:
     if data[4:8] == b"ftyp":
         brand = data[8:12]
         return _BRANDS.get(brand, "audio/mp4" if brand.startswith(b"M4A") else "video/mp4")
-    # MP3 without a tag: eleven bits set, then a layer and a bit rate that exist.
+    # MP3 without a tag: eleven bits set, then a valid layer and bit rate.
     if len(data) > 3 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2 and data[2] & 0xF0 != 0xF0:
         return "audio/mpeg"
     return "image/svg+xml" if _is_svg(data) else None

@@ -1,4 +1,4 @@
-"""What is wrong with an experiment's files: all of it at once, each with its place and remedy."""
+"""Problems of an experiment's files, each with its line and its remedy."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["SettingsError", "SettingsProblem"]
 
 @dataclass(frozen=True)
 class SettingsProblem:
-    """One thing to put right.
+    """A problem in a file.
 
     Attributes
     ----------
     message : str
         What is wrong.
     remedy : str
-        What to do about it.
+        How to fix it.
     file : str
         Name of the file, without its folder.
     line, column : int or None
-        Counted from 1; None where a file has no lines.
+        Counted from 1; None for files without lines.
     key : str
         Dotted path of the setting, for example ``participants.answers``.
     """
@@ -44,12 +44,12 @@ class SettingsProblem:
         return f"{place}{key} {self.message} {self.remedy}".strip()
 
     def to_json(self) -> dict[str, object]:
-        """Plain values."""
+        """Return the fields as a dict."""
         return asdict(self)
 
 
 class SettingsError(AccelerandoError, ValueError):
-    """An experiment cannot be made from these files; :attr:`problems` says why, line by line."""
+    """The files of an experiment have problems, which :attr:`problems` lists."""
 
     def __init__(self, problems: Sequence[SettingsProblem]) -> None:
         self.problems = list(problems)

@@ -1,4 +1,4 @@
-"""Salmon's ``init.yaml``, understood as it stands."""
+"""Salmon's ``init.yaml``, translated to the keys of ``experiment.yaml``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _OLD = {"instructions", "debrief", "max_queries", "skip_button", "d", "RandomSam
 
 
 def is_salmon(value: dict[str, Any]) -> bool:
-    """Whether these are Salmon's keys."""
+    """Return True if these are keys of Salmon."""
     ours = {"items", "participants", "embedding", "completion"}
     return not (ours & set(value)) and bool({"targets", "html", "sampling"} & set(value))
 
 
 def translate(value: dict[str, Any], document: Document) -> tuple[dict[str, Any], list[str]]:
-    r"""The same experiment in our keys, and a notice for whatever has no counterpart.
+    r"""Return the experiment in our keys, and notices about keys without a counterpart.
 
     Examples
     --------
@@ -69,10 +69,10 @@ def _html(
             ours[mine] = html[theirs]
     most = html.get("max_queries", 50)
     if not isinstance(most, int):
-        document.problem(("html", "max_queries"), f"{most!r} is not a whole number.")
+        document.problem(("html", "max_queries"), f"{most!r} is not an integer.")
         most = 50
     ours["participants"] = {"answers": most if most > 0 else None}
-    # Salmon shows the participant's ID at the end; experimenters tell people to copy it.
+    # Salmon shows the participant's ID at the end, for participants to copy.
     ours["completion"] = {"done": {"code": "{participant}"}}
     slots = {
         place: str(html[f"element_{place}"])
@@ -185,7 +185,7 @@ def _sampler(
 
 
 def _some_queries(document: Document, count: Any) -> list[list[int]]:
-    """Salmon draws its validation queries at random; ours are spread evenly and always the same."""
+    """Return evenly spread validation queries; Salmon draws them at random."""
     targets = document.value.get("targets")
     n_items = len(targets) if isinstance(targets, list) else targets
     if not isinstance(n_items, int) or n_items < 3 or not isinstance(count, int):

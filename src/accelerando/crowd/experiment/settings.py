@@ -1,4 +1,4 @@
-"""The settings of an experiment: what ``experiment.yaml`` may say, and its defaults."""
+"""Settings of an experiment: the keys of ``experiment.yaml`` and their defaults."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Text = Annotated[str, Field(max_length=100_000)]
 
 
 class _Part(BaseModel):
-    """Unknown keys are typing errors, and a setting never changes."""
+    """Base class: unknown keys are errors, and settings are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class SamplerSettings(_Part):
-    """One sampler; ``class`` and the parameters of that class in :mod:`accelerando.crowd`."""
+    """A sampler: its class in :mod:`accelerando.crowd` and its parameters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -47,7 +47,7 @@ class SamplerSettings(_Part):
 
 
 class EmbeddingSettings(_Part):
-    """The model that is fitted while answers arrive."""
+    """The embedding that is fitted while answers arrive."""
 
     dimensions: int = Field(default=2, ge=1, le=20)
     noise: Literal["tste", "ste", "ckl", "logistic", "gnmds", "soe"] = "tste"
@@ -57,7 +57,7 @@ class EmbeddingSettings(_Part):
 
 
 class ParticipantSettings(_Part):
-    """Who may answer, and how much."""
+    """Who may take part, and how many answers they give."""
 
     answers: int | None = Field(default=50, ge=1)
     total_answers: int | None = Field(default=None, ge=1)
@@ -73,7 +73,7 @@ class ParticipantSettings(_Part):
 
 
 class Consent(_Part):
-    """Shown first; nothing is asked before it is given."""
+    """Consent text, which participants must agree to before the first query."""
 
     text: Text
     version: str = "1"
@@ -97,7 +97,7 @@ class KnownQuery(_Part):
 
 
 class Checks(_Part):
-    """Is the participant paying attention?"""
+    """Attention checks."""
 
     queries: list[KnownQuery] = []
     every: int = Field(default=10, ge=2)
@@ -113,7 +113,7 @@ class Checks(_Part):
 
 
 class Breaks(_Part):
-    """A pause after every so many answers."""
+    """A break after a number of answers."""
 
     every: int | None = Field(default=None, ge=1)
     text: Text = ""
@@ -121,7 +121,7 @@ class Breaks(_Part):
 
 
 class Completion(_Part):
-    """How a session ends: a code to show, a page to go to."""
+    """The end of a session: a completion code, and a page to redirect to."""
 
     code: str | None = None
     redirect: str | None = None
@@ -135,14 +135,14 @@ class Completion(_Part):
 
 
 class FixedQuery(_Part):
-    """What the k-th query of everybody is: from this sampler, or exactly this one."""
+    """A fixed query at one position of every session: of a sampler, or a given one."""
 
     sampler: str | None = None
     query: Annotated[list[ItemNumber], Field(min_length=3, max_length=3)] | None = None
 
 
 class Slots(_Part):
-    """Pieces of HTML around the query, as Salmon has them."""
+    """HTML around the query, as in Salmon."""
 
     top: Text = ""
     middle: Text = ""
@@ -150,7 +150,7 @@ class Slots(_Part):
 
 
 class Settings(_Part):
-    """Everything about an experiment but its items and its answers.
+    """All settings of an experiment.
 
     Examples
     --------
@@ -211,7 +211,7 @@ class Settings(_Part):
         return self
 
     def numbers_used(self) -> list[tuple[tuple[str | int, ...], int]]:
-        """Every item number in these settings, with its place: are there such items?"""
+        """Return every item number in these settings with its path."""
         used: list[tuple[tuple[str | int, ...], int]] = []
         for k, known in enumerate(self.practice):
             used += [(("practice", k), n) for n in (known.head, known.left, known.right)]

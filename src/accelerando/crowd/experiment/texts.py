@@ -1,4 +1,4 @@
-"""Every sentence of the participant's page, in English; an experimenter may replace any of them."""
+"""Texts of the participant's page, which experimenters may replace."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TEXTS: dict[str, str] = {
     "practice_right": "Right.",
     "practice_wrong": "Most people choose the other one.",
     "break_title": "Time for a short break",
-    "break_continue": "Go on",
+    "break_continue": "Continue",
     "waiting": "Connection lost. Your answers are kept and will be sent.",
     "sending": "Sending…",
     "offline_saved": "Your answer is kept until the connection is back.",
-    "paused": "The experiment is paused. This page goes on by itself.",
+    "paused": "The experiment is paused. This page continues automatically.",
     "finished_title": "You have finished",
     "code_label": "Completion code",
     "copy": "Copy",
@@ -43,12 +43,12 @@ TEXTS: dict[str, str] = {
     "error": "Something went wrong. Please reload the page.",
     "choose": "Choose one of these two.",
     "practice_done": "That was the practice. Now the experiment begins.",
-    "break_wait": "You can go on in {seconds} seconds.",
+    "break_wait": "You can continue in {seconds} seconds.",
     "participant_id": "Your participant ID: {participant}",
     "withdraw_title": "Stop taking part?",
     "cancel": "Cancel",
     "other_tab": "This study is open in another tab or window.",
-    "use_this_tab": "Go on here",
+    "use_this_tab": "Continue here",
     "returning": "You have taken part already. Thank you.",
     "no_script": "This study needs JavaScript. Please allow it in your browser and reload.",
 }

@@ -1,7 +1,6 @@
-"""Read YAML that somebody else wrote: plain values only, and every value knows its line.
+"""YAML with line numbers, restricted to plain values.
 
-Tags that build objects, duplicate keys and files that grow without end when their aliases are
-followed are refused.
+Tags that construct objects, duplicate keys, and aliases that expand without bound are refused.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class Document:
     value : object
         Dicts, lists, str, int, float, bool, None.
     places : dict of path to (line, column)
-        Where each value stands, counted from 1.
+        Position of each value, counted from 1.
     raw : dict of path to str
-        The characters of each scalar: an item called ``no`` is a word, not a False.
+        The characters of each scalar: an item called ``no`` is a text, not False.
     problems : list of SettingsProblem
     """
 
@@ -45,13 +44,13 @@ class Document:
     problems: list[SettingsProblem] = field(default_factory=list)
 
     def problem(self, path: Path, message: str, remedy: str = "") -> None:
-        """Note a problem at the value with this path, or at its nearest parent that has a place."""
+        """Add a problem at the value with this path, or at its nearest known parent."""
         line, column = self.place(path)
         key = ".".join(str(part) for part in path)
         self.problems.append(SettingsProblem(message, remedy, self.file, line, column, key))
 
     def place(self, path: Path) -> tuple[int | None, int | None]:
-        """Line and column of the value with this path, or of its nearest parent."""
+        """Return line and column of the value with this path, or of its nearest parent."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]]
@@ -59,7 +58,7 @@ class Document:
 
 
 def read_yaml(text: str | bytes, file: str = "experiment.yaml") -> Document:
-    r"""Parse; problems are in the document, nothing is raised.
+    r"""Parse YAML; problems are collected in the document and not raised.
 
     Examples
     --------
@@ -81,7 +80,7 @@ def read_yaml(text: str | bytes, file: str = "experiment.yaml") -> Document:
         return document
     try:
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        # The slow loader on purpose: it is written in Python, deep nesting cannot crash it.
+        # The loader in Python, because deep nesting crashes the one in C.
         node = yaml.compose(decoded, Loader=yaml.SafeLoader)
         if node is not None:
             document.value = _Walk(document).build(node, ())
@@ -113,7 +112,7 @@ def read_yaml(text: str | bytes, file: str = "experiment.yaml") -> Document:
 
 
 class _Walk:
-    """From nodes to values, counting."""
+    """Convert YAML nodes to values, with a limit on their number."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -144,7 +143,7 @@ class _Walk:
             if not isinstance(key_node, yaml.ScalarNode):
                 self.document.problem(path, "a key must be a word.", "Put it in quotes.")
                 continue
-            key = _whole(key_node.value)
+            key = _joined(key_node.value)
             inner = (*path, key)
             if key in values:
                 self.document.places[inner] = (
@@ -163,7 +162,7 @@ class _Walk:
         return values
 
     def _scalar(self, node: yaml.Node, path: Path) -> Any:
-        self.document.raw[path] = _whole(node.value)
+        self.document.raw[path] = _joined(node.value)
         kind = node.tag.rpartition(":")[2]
         if not node.tag.startswith("tag:yaml.org,2002:") or kind not in _SCALARS:
             self.document.problem(
@@ -171,15 +170,15 @@ class _Walk:
             )
             return None
         if kind in ("str", "timestamp", "binary", "merge", "value"):
-            return _whole(node.value)
+            return _joined(node.value)
         try:
             return self.constructor.construct_object(node, deep=True)
         except (ValueError, yaml.YAMLError, OverflowError):
-            return _whole(node.value)
+            return _joined(node.value)
 
 
-def _whole(text: str) -> str:
-    """Halves of characters put together, as JSON writes them; halves alone cannot be stored."""
+def _joined(text: str) -> str:
+    """Join surrogate pairs, as in JSON, and replace lone surrogates, which cannot be stored."""
     return str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -1,1 +1,1 @@
-"""Running the service: processes, the worker, and the commands that start them."""
+"""Running the service: its processes, the worker, and the commands that start them."""

@@ -1,4 +1,4 @@
-"""``accelerando crowd backup`` and ``restore``: a whole server in one file, while it runs."""
+"""Backup: ``accelerando crowd backup`` and ``restore``, all experiments in one file."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import time
 import zipfile
 from pathlib import Path
 
+from accelerando._files import atomic_write
 from accelerando.crowd.experiment import Limits
 from accelerando.crowd.serve.commands import database_url
 from accelerando.crowd.store import Store, archive
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
 
 __all__ = ["backup", "restore", "run_backup", "run_restore"]
 
-# A backup is one's own file: only its own disk limits it.
+# A backup is a trusted file, so only the disk limits its size.
 _LIMITS = Limits(total_bytes=2**40, file_bytes=2**40, ratio=1e6)
 
 
 def backup(store: Store, file: Path) -> list[str]:
-    """Write an archive of every experiment into one ZIP; the names of what is in it.
+    """Write an archive of every experiment to one ZIP file; return the experiments' names.
 
-    Everything is read in one transaction: the file shows the server at one moment. It appears under
-    its name when it is complete and on disk.
+    All data are read in one transaction, while the server runs. The file appears when it is
+    complete and on disk.
     """
-    part = file.with_name(file.name + ".part")
-    with store.read() as connection:
+    with store.read() as connection, atomic_write(file) as stream:
         names = stored.names(connection)
-        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as bundle:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as bundle:
             for name in names:
                 with tempfile.TemporaryFile() as one:
                     archive.write_archive(connection, stored.find(connection, name), one)
@@ -38,16 +38,13 @@ def backup(store: Store, file: Path) -> list[str]:
                     with bundle.open(f"{name}.zip", "w", force_zip64=True) as entry:
                         while chunk := one.read(1 << 20):
                             entry.write(chunk)
-    with part.open("rb") as written:
-        os.fsync(written.fileno())
-    os.replace(part, file)
     return names
 
 
 def restore(store: Store, file: Path) -> list[str]:
-    """Store every experiment of a backup, or the one of an archive; their names.
+    """Restore every experiment of a backup, or the one of an archive; return their names.
 
-    All or nothing: if one of them cannot be restored, none is.
+    If one of them cannot be restored, none is.
     """
     restored = []
     with zipfile.ZipFile(file) as bundle, store.write() as connection:
@@ -65,7 +62,7 @@ def restore(store: Store, file: Path) -> list[str]:
 
 
 def run_backup(options: argparse.Namespace) -> int:
-    """Back up, and say what is in it."""
+    """Write a backup and print its contents."""
     store = _open(options)
     file = options.output or Path(time.strftime("crowd-backup-%Y%m%d-%H%M%S.zip"))
     names = backup(store, file)
@@ -75,11 +72,11 @@ def run_backup(options: argparse.Namespace) -> int:
 
 
 def run_restore(options: argparse.Namespace) -> int:
-    """Restore, and say what there is now."""
+    """Restore a backup and print the names of its experiments."""
     store = _open(options, new=True)
     try:
         names = restore(store, options.file)
-    except (Refused, zipfile.BadZipFile) as error:
+    except (ApiError, zipfile.BadZipFile) as error:
         raise ValueError(str(error)) from None
     finally:
         store.close()
@@ -93,5 +90,7 @@ def _open(options: argparse.Namespace, *, new: bool = False) -> Store:
     url = database_url(given, [options.directory] if options.directory else [])
     file = Path(url.removeprefix("sqlite:///"))
     if url.startswith("sqlite:///") and not file.exists() and not new:
-        raise ValueError(f"there is no database {file.name} in {file.parent}; give its folder.")
+        raise ValueError(
+            f"There is no database {file.name} in {file.parent}. Pass the folder that contains it."
+        )
     return Store(url)

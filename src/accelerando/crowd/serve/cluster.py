@@ -1,4 +1,4 @@
-"""A large search on a Dask cluster: every worker looks at other pairs, the best of all count."""
+"""Query search on a Dask cluster: every worker scores different random pairs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from accelerando._workers import workers_of
-from accelerando.crowd.belief import Belief
-from accelerando.crowd.search import Found, search
+from accelerando._dask import workers_of
+from accelerando.crowd._posterior import Posterior
+from accelerando.crowd._search import SearchResult, search
 
 __all__ = ["ClusterSearch", "merge"]
 
@@ -18,35 +18,35 @@ log = logging.getLogger("accelerando.crowd.worker")
 
 
 class ClusterSearch:
-    """Search on the workers of a Dask scheduler; in this process if they cannot be reached.
+    """Search on the workers of a Dask scheduler, or in this process if they are unreachable.
 
     Parameters
     ----------
     scheduler : str
-        For example ``tcp://10.0.0.5:8786``.
+        Address, for example ``tcp://10.0.0.5:8786``.
     seconds : float
-        How long each worker looks.
+        Duration of the search on each worker.
     patience : float, default=5
-        Seconds to wait for the scheduler to answer.
+        Seconds to wait for the scheduler.
     """
 
     def __init__(self, scheduler: str, seconds: float, patience: float = 5.0) -> None:
         self.scheduler, self.seconds, self.patience = scheduler, seconds, patience
         self._client: Any = None
 
-    def __call__(self, belief: Belief, **options: Any) -> Found:
-        """As :func:`accelerando.crowd.search`."""
+    def __call__(self, posterior: Posterior, **options: Any) -> SearchResult:
+        """Return the result of :func:`accelerando.crowd.search` with these options."""
         rng = options.pop("random_state", None)
         seed = int(np.random.default_rng(rng).integers(2**31))
         options |= {"seconds": self.seconds}
         try:
-            return self._on_workers(belief, options, seed)
-        except Exception as error:  # a cluster may vanish at any moment, queries must still come
-            log.warning("searching here, not on the cluster: %s", error)
+            return self._on_workers(posterior, options, seed)
+        except Exception as error:  # the service needs queries whatever happens to the cluster
+            log.warning("The search runs in this process, because the cluster failed: %s", error)
             self.close()
-            return search(belief, random_state=seed, **options)
+            return search(posterior, random_state=seed, **options)
 
-    def _on_workers(self, belief: Belief, options: dict[str, Any], seed: int) -> Found:
+    def _on_workers(self, posterior: Posterior, options: dict[str, Any], seed: int) -> SearchResult:
         from distributed import Client
 
         if self._client is None:
@@ -54,7 +54,7 @@ class ClusterSearch:
         workers = list(workers_of(self._client))
         if not workers:
             raise RuntimeError("the cluster has no workers")
-        shared = self._client.scatter(belief, broadcast=True)
+        shared = self._client.scatter(posterior, broadcast=True)
         futures = [
             self._client.submit(
                 _search_part, shared, options, seed + k, workers=[worker], pure=False
@@ -68,23 +68,23 @@ class ClusterSearch:
         return merge(parts, int(options.get("top", 1)))
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Close the connection to the cluster."""
         if self._client is not None:
             self._client.close(timeout=5)
             self._client = None
 
 
-def _search_part(belief: Belief, options: dict[str, Any], seed: int) -> Found:
-    return search(belief, random_state=seed, **options)
+def _search_part(posterior: Posterior, options: dict[str, Any], seed: int) -> SearchResult:
+    return search(posterior, random_state=seed, **options)
 
 
-def merge(parts: list[Found], top: int) -> Found:
-    """The ``top`` best queries of each head among all parts, each once.
+def merge(parts: list[SearchResult], top: int) -> SearchResult:
+    """Return the ``top`` best queries of each head among all parts, each query once.
 
     Examples
     --------
-    >>> one = Found(np.array([[0, 1, 2]]), np.array([0.5]), 10)
-    >>> two = Found(np.array([[0, 1, 3]]), np.array([0.7]), 10)
+    >>> one = SearchResult(np.array([[0, 1, 2]]), np.array([0.5]), 10)
+    >>> two = SearchResult(np.array([[0, 1, 3]]), np.array([0.7]), 10)
     >>> found = merge([one, two], top=1)
     >>> found.queries.tolist(), found.n_scored
     ([[0, 1, 3]], 20)
@@ -100,7 +100,7 @@ def merge(parts: list[Found], top: int) -> Found:
         for (left, right), score in sorted(feet.items(), key=lambda pair: -pair[1])[:top]:
             rows.append((head, left, right))
             scores.append(score)
-    return Found(
+    return SearchResult(
         np.array(rows, dtype=np.intp).reshape(-1, 3),
         np.array(scores),
         sum(part.n_scored for part in parts),

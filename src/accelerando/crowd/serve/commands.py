@@ -1,4 +1,4 @@
-"""What ``accelerando crowd serve`` does."""
+"""The command ``accelerando crowd serve``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from accelerando._validation import check_integer
 from accelerando.crowd.experiment import Experiment, load_experiment
 from accelerando.crowd.serve.processes import Serving, supervise
 from accelerando.crowd.store import Store
@@ -23,13 +24,12 @@ ACCOUNT = "experimenter"
 
 
 def run_serve(options: argparse.Namespace) -> int:
-    """Check, store, print the links, serve until Ctrl-C."""
+    """Load and store the experiments, print the links, and serve until Ctrl-C."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     made = [load_experiment(path, options.items) for path in options.experiments]
     if (options.certificate is None) != (options.key is None):
-        raise ValueError("--certificate and --key belong together; give both or neither.")
-    if options.processes < 1:
-        raise ValueError(f"--processes must be at least 1; got {options.processes}.")
+        raise ValueError("--certificate and --key must be passed together.")
+    check_integer("crowd serve", "--processes", options.processes)
     given = options.database or os.environ.get("ACCELERANDO_DATABASE")
     url = database_url(given, options.experiments)
     store = Store(url)
@@ -52,8 +52,8 @@ def run_serve(options: argparse.Namespace) -> int:
         else:
             print(f"sign in as:    {ACCOUNT}  password: {password}  (shown this once)")
         if options.host not in ("127.0.0.1", "::1", "localhost") and scheme == "http":
-            print("note: without TLS anybody on the way can read answers and the password;")
-            print("      use --certificate and --key, or a proxy that speaks TLS.")
+            print("note: without TLS others in the network can read answers and the password;")
+            print("      use --certificate and --key, or a proxy with TLS.")
         print("stop:          Ctrl-C", flush=True)
 
     serving = Serving(
@@ -69,39 +69,39 @@ def run_serve(options: argparse.Namespace) -> int:
     )
     with listener:
         supervise(serving, listener, ready)
-    print("stopped; everything answered so far is stored.")
+    print("Stopped. All answers are stored.")
     return 0
 
 
 def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str | None:
-    """Store what is new; the experimenter's password if one was made just now."""
+    """Store new experiments; return the experimenter's password if it was generated."""
     chosen = os.environ.get("ACCELERANDO_PASSWORD")
-    now = time.time()
+    clock = time.time()
     password: str | None = None
     with store.write() as connection:
         if reset or not accounts.has_account(connection):
             password = chosen or secrets.token_urlsafe(12)
             hashed = accounts.password_hash(password)
-            accounts.set_password(connection, ACCOUNT, hashed, now)
+            accounts.set_password(connection, ACCOUNT, hashed, clock)
         there = set(stored.names(connection))
         for experiment in made:
             name = experiment.settings.name
             if name not in there:
-                stored.add(connection, experiment, now)
+                stored.add(connection, experiment, clock)
                 there.add(name)
                 for notice in experiment.notices:
                     print(f"note: {notice}", file=sys.stderr)
             elif stored.find(connection, name).frame.settings != experiment.settings:
                 print(
-                    f"note: {name} is stored with other settings, and those go on. For the new "
-                    "ones choose another name, or delete the stored experiment.",
+                    f"note: {name} is stored with other settings, which stay in use. To use the "
+                    "new ones, choose another name or delete the stored experiment.",
                     file=sys.stderr,
                 )
     return None if chosen else password
 
 
 def database_url(given: str | None, experiments: list[Path]) -> str:
-    """The database that was asked for, or a file beside the first experiment."""
+    """Return the given URL, or that of a file next to the first experiment."""
     if given is not None:
         return given
     first = experiments[0] if experiments else Path()
@@ -110,7 +110,7 @@ def database_url(given: str | None, experiments: list[Path]) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that waits for browsers; port 0 is any free one."""
+    """Return a listening socket; port 0 is any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -119,7 +119,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ValueError(
-            f"cannot listen on {host}, port {port}: {error.strerror}; choose another --port."
+            f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another --port."
         ) from None
     listener.listen(1024)
     listener.set_inheritable(True)

@@ -1,4 +1,4 @@
-"""``accelerando crowd new``: an experiment to begin with."""
+"""The command ``accelerando crowd new``: a template of an experiment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ name: {name}                # part of the participants' link: small letters, dig
 title: Similarity judgements
 # language: en              # of the page, for screen readers; translate the texts below
 
-# What is compared, numbered from 0. A list of words:
+# The items, numbered from 0. A list of words:
 items:
   - red
   - orange
@@ -24,9 +24,9 @@ items:
   - blue
   - violet
   - pink
-# ... or every picture, film and sound in a folder, ordered by name:
+# ... or every image, video and sound in a folder, ordered by name:
 # items: images
-# ... or a ZIP or CSV file beside this one (CSV: columns text, image, video, audio, html, alt):
+# ... or a ZIP or CSV file next to this one (CSV: columns text, image, video, audio, html, alt):
 # items: items.csv
 # ... or one by one:
 # items:
@@ -38,19 +38,19 @@ instructions: >
   You will see one item on top and two below.
   Choose the one below that is more like the one on top.
 
-# consent:                  # shown first; nothing is asked before it is given
+# consent:                  # shown first; participants must agree before the first query
 #   text: I agree that my answers are used for research.
 #   version: "1"
 
 # practice:                 # before the first query; not counted
 #   - {{head: 0, left: 1, right: 5, winner: 1}}
 
-# checks:                   # is the participant paying attention?
+# checks:                   # attention checks
 #   every: 10               # every 10th query is one of these
 #   queries:
 #     - {{head: 0, left: 1, right: 5, winner: 1}}
-#   repeat_every: 20        # every 20th query is an old one, sides swapped
-#   fail_after: 3           # so many wrong: the session ends, outcome "screened_out"
+#   repeat_every: 20        # every 20th query is an earlier one with swapped sides
+#   fail_after: 3           # failed checks that end the session with outcome "screened_out"
 
 # breaks: {{every: 50, text: "Rest your eyes.", seconds: 0}}
 # skip: false               # a button to skip a query
@@ -58,12 +58,12 @@ instructions: >
 # debrief: "<b>Thank you!</b>"
 
 participants:
-  answers: 50               # of each participant; null: no limit
-#   total_answers: 3000     # of all together
+  answers: 50               # per participant; null: no limit
+#   total_answers: 3000     # of all participants
 #   total_participants: 60
-#   returning: resume       # or refuse, or new: who comes back under the same name
-#   pseudonyms: false       # true: names in links (PROLIFIC_PID, ...) are never stored
-#   withdraw: true          # a button that deletes one's own answers
+#   returning: resume       # or refuse, or new: for participants who return
+#   pseudonyms: false       # true: do not store names in links (PROLIFIC_PID, ...)
+#   withdraw: true          # a button to delete all answers of the participant
 #   id_parameters: [participant, puid, PROLIFIC_PID, workerId, id]
 #   keep_parameters: [STUDY_ID, SESSION_ID, assignmentId, hitId, survey_code]
 
@@ -72,13 +72,13 @@ participants:
 #   screened_out: {{code: C7654321}}
 #   no_consent: {{redirect: "https://app.prolific.com/submissions/complete?cc=NOCONSENT"}}
 
-# samplers:                 # who chooses the queries; ARR asks what the embedding knows least
+# samplers:                 # how queries are chosen; ARR asks the most informative ones
 #   arr: {{class: ARR, random_share: 0.2}}
 #   random: {{class: Random}}
 # shares: {{arr: 0.8, random: 0.2}}
 
 # embedding: {{dimensions: 2, noise: tste, lapse: 0.05}}
-# target_accuracy: 0.85     # for the estimate of answers to go
+# target_accuracy: 0.85     # for the estimate of how many more answers are needed
 
 # texts:                    # every sentence of the page can be replaced
 #   question: "Which one is more like the item on top?"
@@ -87,16 +87,16 @@ participants:
 
 
 def new_experiment(folder: Path) -> Path:
-    """Write ``experiment.yaml`` and a place for images; the file.
+    """Write ``experiment.yaml`` and a folder for images; return the file.
 
     Raises
     ------
     ValueError
-        There is one already.
+        The folder already has an ``experiment.yaml``.
     """
     file = folder / "experiment.yaml"
     if file.exists():
-        raise ValueError(f"there is an experiment.yaml in {folder} already; choose another folder.")
+        raise ValueError(f"There already is an experiment.yaml in {folder}. Choose another folder.")
     (folder / "images").mkdir(parents=True, exist_ok=True)
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in folder.resolve().name.lower())
     file.write_text(TEMPLATE.format(name=name.strip("-")[:60] or "experiment"), encoding="utf-8")
@@ -104,7 +104,7 @@ def new_experiment(folder: Path) -> Path:
 
 
 def run_new(options: argparse.Namespace) -> int:
-    """Write it, and say what comes next."""
+    """Write the template and print the next step."""
     file = new_experiment(options.directory)
     print(f"written: {file}")
     print(f"images:  {file.parent / 'images'}")

@@ -1,4 +1,4 @@
-"""The processes of a server: web and worker, started again whenever one dies."""
+"""The processes of a server: web processes and a worker, restarted when one dies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from typing import Any
 
 __all__ = ["Serving", "supervise"]
 
-_SOON = 0.2
-_LATEST = 5.0
-_STEADY = 10.0
+# Seconds before a restart, at first and at most; of a stable run; before a process is killed.
+_MIN_DELAY = 0.2
+_MAX_DELAY = 5.0
+_STABLE = 10.0
 _GRACE = 8.0
 
 log = logging.getLogger("accelerando.crowd")
@@ -30,27 +31,28 @@ log = logging.getLogger("accelerando.crowd")
 
 @dataclass(frozen=True)
 class Serving:
-    """How to serve.
+    """Settings of a server.
 
     Attributes
     ----------
     database : str
-        URL; handed to the processes through a pipe, never on a command line.
+        URL, which the processes get through a pipe and not on a command line.
     processes : int
-        Web processes.
+        Number of web processes.
     worker : bool
-        Whether a worker runs here; with several hosts on one database one of them is enough.
+        Whether this server has a worker; several servers with one database need one worker.
     turn_seconds : float
+        Seconds between two turns of the worker.
     scheduler : str or None
         Dask scheduler for large searches.
     certificate, key : str or None
         Files for TLS.
     proxies : str or None
-        Addresses of proxies whose X-Forwarded headers are believed.
+        Addresses of proxies whose X-Forwarded headers are trusted.
     root_path : str
-        Prefix under which a proxy serves us.
+        URL prefix under which a proxy serves this server.
     server : str
-        Tells this server's worker from those of other hosts on the same database.
+        Identifier of this server, which its workers use as the owner of their lease.
     """
 
     database: str
@@ -66,16 +68,16 @@ class Serving:
 
 
 def supervise(serving: Serving, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Run until Ctrl-C or SIGTERM. A process that dies is replaced; the others do not notice."""
+    """Run the processes until Ctrl-C or SIGTERM; restart those that die."""
     context = multiprocessing.get_context("spawn")
     stop = threading.Event()
     waker, woken = context.Pipe()
 
-    def asked_to_stop(*_: Any) -> None:
+    def request_stop(*_: Any) -> None:
         stop.set()
         waker.send_bytes(b"x")
 
-    before = {s: signal.signal(s, asked_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: signal.signal(s, request_stop) for s in (signal.SIGINT, signal.SIGTERM)}
     children: dict[str, _Child] = {}
     for number in range(serving.processes):
         children[f"web-{number}"] = _Child(
@@ -94,7 +96,7 @@ def supervise(serving: Serving, listener: socket.socket, ready: Callable[[], Non
             sentinels = [c.process.sentinel for c in children.values() if c.process is not None]
             wait([*sentinels, woken], timeout=pause)
             for name, child in children.items():
-                child.look_after(name)
+                child.check(name)
     finally:
         for child in children.values():
             child.stop()
@@ -103,13 +105,13 @@ def supervise(serving: Serving, listener: socket.socket, ready: Callable[[], Non
 
 
 class _Child:
-    """A process and its successors."""
+    """A process that is restarted when it dies."""
 
     def __init__(self, make: Callable[[], BaseProcess]) -> None:
         self.make = make
         self.process: BaseProcess | None = None
         self.started = self.next_start = 0.0
-        self.delay = _SOON
+        self.delay = _MIN_DELAY
 
     def start(self) -> None:
         self.process = self.make()
@@ -117,16 +119,19 @@ class _Child:
         self.started = time.monotonic()
 
     def due(self) -> float:
-        """Seconds until something has to be done here."""
+        """Return the seconds until the next restart."""
         return 60.0 if self.process is not None else max(0.0, self.next_start - time.monotonic())
 
-    def look_after(self, name: str) -> None:
+    def check(self, name: str) -> None:
+        """Restart the process if it has died and the delay is over."""
         now = time.monotonic()
         if self.process is not None and not self.process.is_alive():
             self.process.join()
-            log.warning("%s ended (%s) and is started again", name, self.process.exitcode)
-            # One that keeps dying is not restarted in a busy loop.
-            self.delay = _SOON if now - self.started > _STEADY else min(2 * self.delay, _LATEST)
+            code = self.process.exitcode
+            log.warning("Process %s died with exit code %s; restarting it.", name, code)
+            # Back off if the process dies repeatedly.
+            is_stable = now - self.started > _STABLE
+            self.delay = _MIN_DELAY if is_stable else min(2 * self.delay, _MAX_DELAY)
             self.process, self.next_start = None, now + self.delay
         if self.process is None and now >= self.next_start:
             self.start()
@@ -142,9 +147,9 @@ class _Child:
 
 
 def run_web(serving: Serving, listener: socket.socket) -> None:
-    """A web process."""
+    """Run a web process."""
     _die_with_parent()
-    _call_oneself("crowd-web")
+    _set_process_name("crowd-web")
     import uvicorn
 
     from accelerando.crowd.store import Store
@@ -153,7 +158,7 @@ def run_web(serving: Serving, listener: socket.socket) -> None:
     app = create_app(Store(serving.database))
     config = uvicorn.Config(
         app,
-        access_log=False,  # no addresses, no participants' names in logs
+        access_log=False,  # logs must not contain addresses or participants' names
         log_level="warning",
         server_header=False,
         proxy_headers=serving.proxies is not None,
@@ -171,10 +176,10 @@ def run_web(serving: Serving, listener: socket.socket) -> None:
 
 
 def run_worker(serving: Serving) -> None:
-    """The worker process: polite, on one thread."""
+    """Run the worker process, at low priority and with one thread."""
     _die_with_parent()
-    _call_oneself("crowd-worker")
-    os.nice(5)  # participants wait for the web processes, nobody for this one
+    _set_process_name("crowd-worker")
+    os.nice(5)  # participants wait for the web processes, not for this one
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from accelerando.crowd.serve.worker import Worker
@@ -192,14 +197,14 @@ def run_worker(serving: Serving) -> None:
     worker.run()
 
 
-def _call_oneself(name: str) -> None:
-    """What ``top`` shows, where the system allows it."""
+def _set_process_name(name: str) -> None:
+    """Set the name that ``top`` shows, if the system allows it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(name)
 
 
 def _die_with_parent() -> None:
-    """End this process when the one that started it is gone, even if that was killed."""
+    """End this process when its parent ends, even if the parent was killed."""
     parent = os.getppid()
 
     def watch() -> None:

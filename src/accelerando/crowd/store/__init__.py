@@ -1,3 +1,3 @@
-"""Where an experiment lives: tables, transactions, and what is done within them."""
+"""The database of the service: tables, transactions, and the operations within them."""
 
 from accelerando.crowd.store.store import Store as Store

@@ -1,4 +1,4 @@
-"""Take answers: each is stored once, or it is said why not."""
+"""Answers in the database: each query is answered once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.participants import Person
-from accelerando.crowd.store.refused import Refused
 from accelerando.crowd.store.schema import answer, participant, served
 from accelerando.crowd.store.serving import AsRow, ServedRow
 
-__all__ = ["Taken", "take_answer"]
+__all__ = ["StoredAnswer", "take_answer"]
 
 _ONE = select(served).where(
     served.c.experiment_id == bindparam("experiment"), served.c.id == bindparam("query")
@@ -31,7 +31,7 @@ _ANSWER = {
     name: dialect.insert(answer).on_conflict_do_nothing().returning(answer.c.seq)
     for name, dialect in (("sqlite", sqlite), ("postgresql", postgresql))
 }
-# The row is locked, so these are not lost to anybody else's.
+# The caller has locked the row, so no other request changes the counters.
 _COUNT = (
     update(participant)
     .where(participant.c.id == bindparam("person"))
@@ -45,8 +45,8 @@ _COUNT = (
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What became of an answer, and how the participant stands after it."""
+class StoredAnswer:
+    """Result of :func:`take_answer`, with the participant after it."""
 
     stored: bool
     person: Person
@@ -55,38 +55,40 @@ class Taken:
 
 def take_answer(
     connection: Connection,
-    now: Now,
+    snapshot: Snapshot,
     person: Person,
     query: int,
     winner: int | None,
     response_time: float | None,
     network_latency: float | None,
     clock: float,
-) -> Taken:
-    """Store one answer; ``winner=None`` is a skip. Again and again it is stored once.
+) -> StoredAnswer:
+    """Store an answer; ``winner=None`` is a skip. Repeated calls store it once.
 
     Raises
     ------
-    Refused
-        The query was never served to this participant, the winner is not one of its feet, skipping
-        is not allowed, or the session is over.
+    ApiError
+        The query was not assigned to this participant, the winner is not one of its feet, skipping
+        is not allowed, or the session has ended.
     """
-    place = {"experiment": now.frame.id, "query": query}
+    place = {"experiment": snapshot.frame.id, "query": query}
     row = connection.execute(_ONE, place).first()
     if row is None or row.participant_id != person.id:
-        raise Refused("unknown_query", "This query was not asked in this session.", 404)
+        raise ApiError("unknown_query", "This query was not asked in this session.", 404)
     if not row.open:
-        return Taken(False, person, "already_answered")
+        return StoredAnswer(False, person, "already_answered")
     if person.state == "blocked" or person.outcome in ("withdrawn", "no_consent"):
-        raise Refused("finished", "This session has ended.", 409)
-    if winner is None and not now.frame.settings.skip:
-        raise Refused("bad_winner", "Queries of this experiment cannot be skipped.", 422)
+        raise ApiError("finished", "This session has ended.", 409)
+    if winner is None and not snapshot.frame.settings.skip:
+        raise ApiError("bad_winner", "Queries of this experiment cannot be skipped.", 422)
     if winner is not None and winner not in (row.left, row.right):
-        raise Refused("bad_winner", f"The winner must be item {row.left} or item {row.right}.", 422)
+        raise ApiError(
+            "bad_winner", f"The winner must be item {row.left} or item {row.right}.", 422
+        )
     stored = connection.execute(
         _ANSWER[connection.dialect.name],
         {
-            "experiment_id": now.frame.id,
+            "experiment_id": snapshot.frame.id,
             "query_id": query,
             "winner": winner,
             "response_time": response_time,
@@ -95,14 +97,14 @@ def take_answer(
         },
     )
     if stored.first() is None:
-        return Taken(False, person, "already_answered")
+        return StoredAnswer(False, person, "already_answered")
     connection.execute(_CLOSE, place)
-    return Taken(True, _count(connection, now, person, row, winner, clock))
+    return StoredAnswer(True, _count(connection, snapshot, person, row, winner, clock))
 
 
 def _count(
     connection: Connection,
-    now: Now,
+    snapshot: Snapshot,
     person: Person,
     row: ServedRow,
     winner: int | None,
@@ -111,7 +113,7 @@ def _count(
     practice = row.kind == "practice"
     answered = winner is not None and not practice
     failed = answered and row.kind == "check" and winner != row.winner
-    checks, quota = now.frame.settings.checks, now.frame.settings.participants.answers
+    checks, quota = snapshot.frame.settings.checks, snapshot.frame.settings.participants.answers
     outcome = person.outcome
     if outcome is None and failed and person.failed + 1 == checks.fail_after:
         outcome = "screened_out"

@@ -1,6 +1,6 @@
-"""A whole experiment in one ZIP: settings, items, answers, embeddings; and back.
+"""Archive: an experiment as one ZIP file with settings, items, answers and embeddings.
 
-Plain JSON and the media files, so that it can be read without us in ten years.
+It contains JSON and the media files, so that other programs can read it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from accelerando import __version__
 from accelerando.crowd.experiment import Experiment, Item, Limits, Media, Settings
 from accelerando.crowd.experiment.html import clean_html
 from accelerando.crowd.experiment.items import ItemKind
-from accelerando.crowd.experiment.media import recognise
+from accelerando.crowd.experiment.media import recognize
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.schema import answer, model, participant, served
 
 __all__ = ["FORMAT", "read_archive", "restore", "write_archive"]
@@ -32,7 +32,7 @@ _MOST_ROWS = 20_000_000
 
 
 class _Row(BaseModel):
-    """A line of an archive: nothing but what is described here gets into the store."""
+    """A line of an archive; other fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -110,27 +110,27 @@ _TABLES: dict[str, tuple[Table, type[_Row]]] = {
 }
 
 
-def write_archive(connection: Connection, now: Now, stream: IO[bytes]) -> None:
-    """Everything about an experiment, as it is at this moment."""
-    number = now.frame.id
+def write_archive(connection: Connection, snapshot: Snapshot, stream: IO[bytes]) -> None:
+    """Write everything about an experiment to a ZIP file."""
+    number = snapshot.frame.id
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         manifest = {
             "format": FORMAT,
             "accelerando": __version__,
-            "name": now.frame.name,
-            "created": now.frame.created,
-            "state": now.state,
+            "name": snapshot.frame.name,
+            "created": snapshot.frame.created,
+            "state": snapshot.state,
         }
         archive.writestr("manifest.json", json.dumps(manifest, indent=1))
         archive.writestr(
-            "settings.json", now.frame.settings.model_dump_json(by_alias=True, indent=1)
+            "settings.json", snapshot.frame.settings.model_dump_json(by_alias=True, indent=1)
         )
         items = stored.items_of(connection, number)
         archive.writestr("items.json", json.dumps([vars(item) for item in items], indent=1))
         names = {}
         for key, media in stored.all_media(connection, number).items():
             names[key] = media.name
-            # Pictures and films are packed already.
+            # Images and videos are compressed already.
             archive.writestr(f"media/{key}", media.data, zipfile.ZIP_STORED)
         archive.writestr("media.json", json.dumps(names))
         for name, (table, row_type) in _TABLES.items():
@@ -145,7 +145,7 @@ def write_archive(connection: Connection, now: Now, stream: IO[bytes]) -> None:
 
 
 class Archive:
-    """A checked archive, ready to be restored."""
+    """A valid archive, ready to be restored."""
 
     def __init__(
         self, made: Experiment, created: float, rows: dict[str, list[dict[str, Any]]]
@@ -154,12 +154,12 @@ class Archive:
 
 
 def read_archive(data: bytes, limits: Limits = Limits()) -> Archive:  # noqa: B008 (frozen)
-    """Check an archive from top to bottom.
+    """Read an archive and check everything in it.
 
     Raises
     ------
-    Refused
-        It is damaged, too large, or no archive of ours.
+    ApiError
+        The file is damaged, too large, or not an archive of an experiment.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -175,7 +175,7 @@ def read_archive(data: bytes, limits: Limits = Limits()) -> Archive:  # noqa: B0
 
 
 class _Budget:
-    """Reads entries and counts what comes out of them."""
+    """Read entries of a ZIP file within a limit of bytes."""
 
     def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
         self.archive, self.left, self.ratio = archive, limits.total_bytes, limits.ratio
@@ -207,10 +207,10 @@ def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
     media: dict[str, Media] = {}
     for key, name in names.items():
         content = budget.read(f"media/{key}")
-        kind = recognise(content)
+        kind = recognize(content)
         made = None if kind is None else Media(str(name), kind, content)
         if made is None or made.key != key:
-            raise _bad(f"media/{key} is not what its name says")
+            raise _bad(f"the content of media/{key} does not match its name")
         media[key] = made
     items = [_item(entry, media) for entry in json.loads(budget.read("items.json"))]
     if len(items) < 3:
@@ -231,7 +231,7 @@ def _item(entry: Any, media: dict[str, Media]) -> Item:
             raise _bad(f"the file of item {row.text!r} is missing")
     elif row.media:
         raise _bad(f"item {row.text!r} is {row.kind} and has a file")
-    # Cleaned again: an archive may come from anywhere.
+    # Sanitized again, because an archive may have been edited.
     return Item(row.kind, row.text, clean_html(row.html), row.media, row.alt)
 
 
@@ -239,16 +239,16 @@ def _check(rows: dict[str, list[dict[str, Any]]], n_items: int, settings: Settin
     people = {row["id"] for row in rows["participants"]}
     queries = {row["id"]: row for row in rows["queries"]}
     if len(people) != len(rows["participants"]) or len(queries) != len(rows["queries"]):
-        raise _bad("a participant or query is there twice")
+        raise _bad("a participant or query occurs twice")
     for row in rows["queries"]:
         feet = {row["head"], row["left"], row["right"]}
         if len(feet) != 3 or max(feet) >= n_items or row["participant_id"] not in people:
-            raise _bad(f"query {row['id']} is about items or participants that do not exist")
+            raise _bad(f"query {row['id']} refers to items or participants that do not exist")
     answered = set()
     for row in rows["answers"]:
         query = queries.get(row["query_id"])
         if query is None or row["query_id"] in answered:
-            raise _bad(f"answer to query {row['query_id']} is there twice or without its query")
+            raise _bad(f"the answer to query {row['query_id']} occurs twice or without its query")
         if row["winner"] not in (None, query["left"], query["right"]):
             raise _bad(f"the winner of query {row['query_id']} is not one of its items")
         answered.add(row["query_id"])
@@ -261,9 +261,9 @@ def _check(rows: dict[str, list[dict[str, Any]]], n_items: int, settings: Settin
             raise _bad("an embedding has the wrong shape")
 
 
-def restore(connection: Connection, archive: Archive, name: str, now: float) -> None:
-    """Store an archive as an experiment of this name, paused."""
-    number = stored.add(connection, archive.made, archive.created or now, name)
+def restore(connection: Connection, archive: Archive, name: str, clock: float) -> None:
+    """Store an archive as a paused experiment with this name."""
+    number = stored.add(connection, archive.made, archive.created or clock, name)
     stored.set_state(connection, number, "paused")
     numbers: dict[int, int] = {}
     for row in archive.rows["participants"]:
@@ -282,5 +282,5 @@ def restore(connection: Connection, archive: Archive, name: str, now: float) -> 
             connection.execute(table.insert(), rows[begin : begin + _ROWS])
 
 
-def _bad(why: str) -> Refused:
-    return Refused("archive", f"This archive cannot be restored: {why}.", 422)
+def _bad(why: str) -> ApiError:
+    return ApiError("archive", f"This archive cannot be restored: {why}.", 422)

@@ -1,4 +1,4 @@
-"""Experiments in the store: make, find, pause, delete."""
+"""Experiments in the database: create, find, pause, delete."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Engine, bindparam, delete, select, update
 
-from accelerando.crowd.adaptive import ARR, Greedy, Uncertainty
-from accelerando.crowd.desk import Desk
+from accelerando.crowd._adaptive import ARR, Greedy, Uncertainty
+from accelerando.crowd._assignment import QueryAssigner
+from accelerando.crowd._attention import Validation
+from accelerando.crowd._passive import Random, RoundRobin
+from accelerando.crowd._sampler import Sampler
 from accelerando.crowd.experiment import Experiment, Item, Media, Settings
 from accelerando.crowd.experiment.settings import SamplerSettings
-from accelerando.crowd.passive import Random, RoundRobin
-from accelerando.crowd.sampler import Sampler
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import answer, audit, experiment, item, media, served
-from accelerando.crowd.validation import Validation
 
-__all__ = ["Frame", "add", "find", "items_of", "make_desk", "media_of", "names", "remove"]
+__all__ = ["Frame", "add", "find", "items_of", "make_assigner", "media_of", "names", "remove"]
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What never changes about a stored experiment, ready for use."""
+    """The immutable part of a stored experiment: settings, samplers, attention checks."""
 
     id: int
     name: str
     created: float
     n_items: int
     settings: Settings
-    desk: Desk
+    assigner: QueryAssigner
     check: Validation | None
 
 
 @dataclass(frozen=True)
-class Now:
-    """What does change: looked up with every request."""
+class Snapshot:
+    """A stored experiment at one moment; requests look it up each time."""
 
     frame: Frame
     state: str
@@ -47,7 +47,7 @@ class Now:
 
     @property
     def paused(self) -> bool:
-        """Whether no new queries are handed out."""
+        """True if participants get no new queries."""
         return self.state == "paused"
 
 
@@ -62,22 +62,22 @@ _FIND = select(
 ).where(experiment.c.name == bindparam("name"))
 _SETTINGS = select(experiment.c.settings).where(experiment.c.id == bindparam("id"))
 
-# Settings never change after an experiment was made. SQLite may give the number of a deleted
-# experiment to a new one, so the time belongs to the key; and two servers of one process, in tests,
-# have different databases.
+# Settings never change after an experiment was created. SQLite may give the id of a deleted
+# experiment to a new one, so the time of creation is part of the key. The engine is, too, because
+# tests run two servers with different databases in one process.
 _frames: dict[tuple[Engine, int, float], Frame] = {}
 _MOST_FRAMES = 100
-# Many requests share a transaction, and the answer is the same for all of them.
-_found: WeakKeyDictionary[Connection, dict[str, Now]] = WeakKeyDictionary()
+# Many requests share a transaction, and the result is the same for all of them.
+_found: WeakKeyDictionary[Connection, dict[str, Snapshot]] = WeakKeyDictionary()
 
 
-def find(connection: Connection, name: str) -> Now:
-    """The experiment of this name.
+def find(connection: Connection, name: str) -> Snapshot:
+    """Return the experiment with this name.
 
     Raises
     ------
-    Refused
-        There is none.
+    ApiError
+        There is no such experiment.
     """
     found = _found.setdefault(connection, {})
     if name not in found:
@@ -85,10 +85,12 @@ def find(connection: Connection, name: str) -> Now:
     return found[name]
 
 
-def _look_up(connection: Connection, name: str) -> Now:
+def _look_up(connection: Connection, name: str) -> Snapshot:
     row = connection.execute(_FIND, {"name": name}).first()
     if row is None:
-        raise Refused("unknown_experiment", f"There is no experiment {name!r} on this server.", 404)
+        raise ApiError(
+            "unknown_experiment", f"There is no experiment {name!r} on this server.", 404
+        )
     key = connection.engine, row.id, row.created
     frame = _frames.get(key)
     if frame is None:
@@ -101,37 +103,37 @@ def _look_up(connection: Connection, name: str) -> Now:
             row.created,
             row.n_items,
             settings,
-            make_desk(settings, row.n_items),
+            make_assigner(settings, row.n_items),
             _check(settings),
         )
         _frames[key] = frame
-    return Now(frame, row.state, row.revision, row.queue_version)
+    return Snapshot(frame, row.state, row.revision, row.queue_version)
 
 
 def forget(connection: Connection) -> None:
-    """Look experiments up again: this transaction is changing one."""
+    """Clear the cache of this transaction, because it changes an experiment."""
     _found.pop(connection, None)
 
 
 def names(connection: Connection) -> list[str]:
-    """Of all experiments, oldest first."""
+    """Return the names of all experiments, oldest first."""
     return list(connection.execute(select(experiment.c.name).order_by(experiment.c.id)).scalars())
 
 
-def add(connection: Connection, made: Experiment, now: float, name: str | None = None) -> int:
-    """Store an experiment; its number.
+def add(connection: Connection, made: Experiment, clock: float, name: str | None = None) -> int:
+    """Store an experiment and return its id.
 
     Raises
     ------
-    Refused
-        There is one of that name.
+    ApiError
+        There is an experiment with this name.
     """
     chosen = name or made.settings.name
     taken = connection.execute(select(experiment.c.id).where(experiment.c.name == chosen)).first()
     if taken is not None:
-        raise Refused(
+        raise ApiError(
             "name_taken",
-            f"There is an experiment {chosen!r} on this server already; choose another name.",
+            f"There already is an experiment {chosen!r} on this server; choose another name.",
             409,
         )
     settings = made.settings.model_copy(update={"name": chosen})
@@ -141,7 +143,7 @@ def add(connection: Connection, made: Experiment, now: float, name: str | None =
             name=chosen,
             settings=settings.model_dump(mode="json", by_alias=True),
             n_items=len(made.items),
-            created=now,
+            created=clock,
         )
         .returning(experiment.c.id)
     ).scalar_one()
@@ -162,13 +164,13 @@ def add(connection: Connection, made: Experiment, now: float, name: str | None =
 
 
 def set_state(connection: Connection, number: int, state: str) -> None:
-    """Pause or resume."""
+    """Set the state of an experiment: "running" or "paused"."""
     forget(connection)
     connection.execute(update(experiment).where(experiment.c.id == number).values(state=state))
 
 
 def remove(connection: Connection, number: int) -> None:
-    """Delete an experiment with everything that belongs to it."""
+    """Delete an experiment and all of its data."""
     forget(connection)
     connection.execute(delete(answer).where(answer.c.experiment_id == number))
     connection.execute(delete(served).where(served.c.experiment_id == number))
@@ -176,7 +178,7 @@ def remove(connection: Connection, number: int) -> None:
 
 
 def items_of(connection: Connection, number: int) -> list[Item]:
-    """All items of an experiment, by their numbers."""
+    """Return all items of an experiment, ordered by number."""
     rows = connection.execute(
         select(item.c.kind, item.c.text, item.c.html, item.c.media, item.c.alt)
         .where(item.c.experiment_id == number)
@@ -186,7 +188,7 @@ def items_of(connection: Connection, number: int) -> list[Item]:
 
 
 def media_of(connection: Connection, number: int, key: str) -> Media | None:
-    """One picture, film or sound."""
+    """Return an image, video or sound; None if there is none with this key."""
     row = connection.execute(
         select(media.c.name, media.c.type, media.c.data).where(
             media.c.experiment_id == number, media.c.key == key
@@ -196,26 +198,21 @@ def media_of(connection: Connection, number: int, key: str) -> Media | None:
 
 
 def all_media(connection: Connection, number: int) -> dict[str, Media]:
-    """Every picture, film and sound of an experiment."""
+    """Return all images, videos and sounds of an experiment."""
     rows = connection.execute(select(media).where(media.c.experiment_id == number))
     return {row.key: Media(row.name, row.type, bytes(row.data)) for row in rows}
 
 
-def count(connection: Connection) -> int:
-    """How many experiments there are."""
-    return int(connection.execute(select(func.count()).select_from(experiment)).scalar_one())
-
-
-def note(connection: Connection, now: float, who: str, action: str, subject: str) -> None:
-    """Write down what an experimenter did."""
+def note(connection: Connection, clock: float, who: str, action: str, subject: str) -> None:
+    """Add an entry to the audit log."""
     connection.execute(
-        audit.insert().values(at=now, experimenter=who, action=action, subject=subject)
+        audit.insert().values(at=clock, experimenter=who, action=action, subject=subject)
     )
 
 
-def make_desk(settings: Settings, n_items: int) -> Desk:
-    """The samplers of these settings."""
-    return Desk(
+def make_assigner(settings: Settings, n_items: int) -> QueryAssigner:
+    """Return the assigner with the samplers of these settings."""
+    return QueryAssigner(
         n_items,
         {name: _sampler(one) for name, one in settings.samplers.items()},
         None if settings.shares is None else dict(settings.shares),
@@ -223,9 +220,9 @@ def make_desk(settings: Settings, n_items: int) -> Desk:
 
 
 @lru_cache(maxsize=256)
-def one_sampler_desk(n_items: int, name: str, settings: SamplerKey) -> Desk:
-    """A desk with a single sampler, for queries that are to come from it."""
-    return Desk(n_items, {name: _sampler(SamplerSettings.model_validate_json(settings))})
+def one_sampler_assigner(n_items: int, name: str, settings: SamplerKey) -> QueryAssigner:
+    """Return an assigner with a single sampler."""
+    return QueryAssigner(n_items, {name: _sampler(SamplerSettings.model_validate_json(settings))})
 
 
 SamplerKey = str

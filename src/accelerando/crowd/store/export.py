@@ -1,4 +1,4 @@
-"""Answers and positions as tables, for people and for other programs."""
+"""Exports: answers, positions and participants as CSV and Parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from accelerando.crowd.experiment import Item
-from accelerando.crowd.store.experiments import Now, items_of
+from accelerando.crowd.store.experiments import Snapshot, items_of
 from accelerando.crowd.store.schema import answer, participant, served
 
 __all__ = ["CODEBOOK", "answers_csv", "answers_parquet", "embedding_csv", "salmon_csv"]
@@ -19,42 +19,46 @@ __all__ = ["CODEBOOK", "answers_csv", "answers_parquet", "embedding_csv", "salmo
 COLUMNS: dict[str, str] = {
     "query": "Number of the query; unique within the experiment.",
     "participant": "Name of the participant, or a pseudonym.",
-    "number": "The how-manieth query of this participant it was.",
-    "head": "Number of the item on top, from 0.",
+    "number": "Position of this query in the participant's session, starting at 1.",
+    "head": "Number of the item on top, starting at 0.",
     "left": "Number of the item shown on the left.",
     "right": "Number of the item shown on the right.",
     "winner": "Number of the item that was chosen; empty in skips.csv.",
     "loser": "Number of the other item.",
-    "side": "left or right: where the winner was.",
-    "kind": "query; check: attention check; repeat: asked before, with sides swapped.",
-    "passed": "For checks: true if the answer was the known one.",
-    "sampler": "Who chose the query.",
-    "score": "Why: information gain in nats; empty if it was not chosen by a score.",
+    "side": "left or right: position of the winner.",
+    "kind": "query, check (attention check) or repeat (an earlier query with swapped sides).",
+    "passed": "For checks: true if the answer is the known one.",
+    "sampler": "Name of the sampler that chose the query.",
+    "score": "Information gain in nats; empty if no score chose the query.",
     "at_random": "true if the query was drawn at random: a fair test of an embedding.",
-    "fallback": "true if it was random because no chosen query was ready.",
-    "model_version": "Version of the embedding from which the queue was filled.",
+    "fallback": "true if the query was drawn at random because no chosen query was ready.",
+    "model_version": "Version of the embedding that chose the queue.",
     "response_time": "Seconds from showing the query to the click, measured in the browser.",
     "network_latency": "Seconds the browser waited for the reply that brought this query.",
-    "served": "When the query was handed out, UTC.",
-    "received": "When the answer was stored, UTC.",
-    "device": "phone, tablet or computer, as the browser said.",
-    "blocked": "true if the participant is blocked; such answers are not in the embedding.",
+    "served": "Time when the query was assigned, UTC.",
+    "received": "Time when the answer was stored, UTC.",
+    "device": "phone, tablet or computer, as reported by the browser.",
+    "blocked": "true if the participant is blocked; the embedding ignores such answers.",
     "head_name": "Text or file name of the item on top.",
     "winner_name": "Text or file name of the chosen item.",
-    "loser_name": "Text or file name of the other one.",
+    "loser_name": "Text or file name of the other item.",
 }
 CODEBOOK = "\n".join(
     ["# Columns of answers.csv and answers.parquet", ""]
     + [f"- `{name}`: {meaning}" for name, meaning in COLUMNS.items()]
-    + ["", "One row per answer, in the order in which they were stored. Practice is left out."]
+    + ["", "One row per answer, in the order in which they were stored, without practice."]
 )
 _CHUNK = 2000
 
 
-def rows(connection: Connection, now: Now, *, skips: bool = False) -> Iterator[dict[str, Any]]:
-    """Answers (or skips) with everything that is known about them."""
-    items = items_of(connection, now.frame.id)
-    fair = {name for name, one in now.frame.settings.samplers.items() if one.kind != "Validation"}
+def rows(
+    connection: Connection, snapshot: Snapshot, *, skips: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield answers, or skips, with all columns."""
+    items = items_of(connection, snapshot.frame.id)
+    fair = {
+        name for name, one in snapshot.frame.settings.samplers.items() if one.kind != "Validation"
+    }
     found = connection.execution_options(yield_per=_CHUNK).execute(
         select(
             served,
@@ -73,7 +77,7 @@ def rows(connection: Connection, now: Now, *, skips: bool = False) -> Iterator[d
         )
         .join(participant, participant.c.id == served.c.participant_id)
         .where(
-            answer.c.experiment_id == now.frame.id,
+            answer.c.experiment_id == snapshot.frame.id,
             served.c.kind != "practice",
             answer.c.winner.is_(None) if skips else answer.c.winner.is_not(None),
         )
@@ -110,13 +114,15 @@ def rows(connection: Connection, now: Now, *, skips: bool = False) -> Iterator[d
         }
 
 
-def answers_csv(connection: Connection, now: Now, *, skips: bool = False) -> Iterator[str]:
-    """Our columns, a few thousand rows at a time."""
-    return _csv(list(COLUMNS), rows(connection, now, skips=skips))
+def answers_csv(
+    connection: Connection, snapshot: Snapshot, *, skips: bool = False
+) -> Iterator[str]:
+    """Yield a CSV file with the columns of `COLUMNS`, in chunks."""
+    return _csv(list(COLUMNS), rows(connection, snapshot, skips=skips))
 
 
-def answers_parquet(connection: Connection, now: Now) -> bytes:
-    """Our columns with their types."""
+def answers_parquet(connection: Connection, snapshot: Snapshot) -> bytes:
+    """Return a Parquet file with the columns of `COLUMNS`."""
     import pyarrow
     import pyarrow.parquet
 
@@ -131,7 +137,7 @@ def answers_parquet(connection: Connection, now: Now) -> bytes:
     stream = io.BytesIO()
     with pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         batch: list[dict[str, Any]] = []
-        for row in rows(connection, now):
+        for row in rows(connection, snapshot):
             batch.append(row)
             if len(batch) == 50_000:
                 writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
@@ -151,16 +157,16 @@ SALMON_COLUMNS = [
 ]
 
 
-def salmon_csv(connection: Connection, now: Now) -> Iterator[str]:
-    """The columns of Salmon's responses, for scripts written for it."""
-    items = items_of(connection, now.frame.id)
+def salmon_csv(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
+    """Yield a CSV file with the columns of Salmon's responses, in chunks."""
+    items = items_of(connection, snapshot.frame.id)
     people: dict[str, int] = {}
-    for row in rows(connection, now):
+    for row in rows(connection, snapshot):
         people[row["participant"]] = people.get(row["participant"], 0) + 1
     total = sum(people.values())
 
     def lines() -> Iterator[dict[str, Any]]:
-        for row in rows(connection, now):
+        for row in rows(connection, snapshot):
             received = datetime.fromisoformat(row["received"])
             made = {
                 name: row[name] for name in ("head", "left", "right", "winner", "loser", "sampler")
@@ -171,9 +177,9 @@ def salmon_csv(connection: Connection, now: Now) -> Iterator[str]:
                 "response_time": _or(row["response_time"], -1),
                 "network_latency": _or(row["network_latency"], -1),
                 "time_received": received.timestamp(),
-                "time_received_since_start": received.timestamp() - now.frame.created,
+                "time_received_since_start": received.timestamp() - snapshot.frame.created,
                 "datetime_received": received.replace(tzinfo=None).isoformat(sep=" "),
-                "start_time": now.frame.created,
+                "start_time": snapshot.frame.created,
                 "puid_num_responses": people[row["participant"]],
                 "num_responses": total,
             }
@@ -186,10 +192,12 @@ def salmon_csv(connection: Connection, now: Now) -> Iterator[str]:
     return _csv(SALMON_COLUMNS, lines())
 
 
-def embedding_csv(connection: Connection, now: Now, positions: list[list[float]]) -> Iterator[str]:
-    """One row per item."""
-    items = items_of(connection, now.frame.id)
-    axes = [f"x{k + 1}" for k in range(now.frame.settings.embedding.dimensions)]
+def embedding_csv(
+    connection: Connection, snapshot: Snapshot, positions: list[list[float]]
+) -> Iterator[str]:
+    """Yield a CSV file with one row per item, in chunks."""
+    items = items_of(connection, snapshot.frame.id)
+    axes = [f"x{k + 1}" for k in range(snapshot.frame.settings.embedding.dimensions)]
     return _csv(
         ["item", "name", "kind", *axes],
         (
@@ -200,9 +208,12 @@ def embedding_csv(connection: Connection, now: Now, positions: list[list[float]]
 
 
 def participants_csv(
-    connection: Connection, now: Now, qualities: Iterable[dict[str, Any]]
+    connection: Connection, snapshot: Snapshot, qualities: Iterable[dict[str, Any]]
 ) -> Iterator[str]:
-    """One row per participant; what came with the link stands in columns ``parameter_NAME``."""
+    """Yield a CSV file with one row per participant, in chunks.
+
+    Parameters of the participant's link become columns ``parameter_NAME``.
+    """
     stored = {
         row.id: row
         for row in connection.execute(
@@ -212,11 +223,11 @@ def participants_csv(
                 participant.c.outcome,
                 participant.c.consent_version,
                 participant.c.consented,
-            ).where(participant.c.experiment_id == now.frame.id)
+            ).where(participant.c.experiment_id == snapshot.frame.id)
         )
     }
-    wishes = now.frame.settings.participants
-    known = [*wishes.id_parameters, *wishes.keep_parameters]
+    settings = snapshot.frame.settings.participants
+    known = [*settings.id_parameters, *settings.keep_parameters]
     came = [name for name in known if any(name in row.parameters for row in stored.values())]
     columns = [
         *("id", "participant", "state", "device", "answered", "skipped", "started", "last"),
@@ -259,7 +270,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + value  # spreadsheets would run it: a participant's name comes from a link
+        return "'" + value  # a spreadsheet would evaluate it as a formula
     return value
 
 

@@ -1,17 +1,17 @@
-"""What a desk asks about a participant and about a queue, answered by the store."""
+"""Database lookups of query assignment: seen queries, and the queue of a sampler."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
-from accelerando.crowd.desk import Asked, Queue
-from accelerando.crowd.sampler import Query
-from accelerando.crowd.store.experiments import Now
+from accelerando.crowd._assignment import QueryQueue, SeenQueries
+from accelerando.crowd._sampler import Query
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.schema import queue, served
 
-__all__ = ["Seen", "Top"]
+__all__ = ["StoredQueue", "StoredSeen"]
+
+_MAX_LOOKUPS = 20
 
 _SEEN = select(served.c.id).where(
     served.c.participant_id == bindparam("person"),
@@ -37,7 +37,7 @@ _FIRST = (
     )
     .order_by(queue.c.place)
     .limit(1)
-    # Two web processes do not wait for each other, they take the next one.
+    # A row that another web process is taking is skipped, not waited for.
     .with_for_update(skip_locked=True)
 )
 _POP = (
@@ -47,21 +47,24 @@ _POP = (
 )
 
 
-class Seen(Asked):
-    """What a participant has been asked, looked up in the store; all at once if often."""
+class StoredSeen(SeenQueries):
+    """The queries that a participant has seen, looked up in the database.
+
+    The first lookups select one row each. After that all of the participant's queries are read at
+    once.
+    """
 
     def __init__(self, connection: Connection, person: int) -> None:
         self._connection, self.person = connection, person
-        self.new: tuple[int, int, int] | None = None  # the store has just said so
         self._known: set[tuple[int, int, int]] = set()
         self._lookups = 0
         self._all = False
 
     def __contains__(self, key: object, /) -> bool:
-        if key in self._known or self._all or key == self.new:
+        if key in self._known or self._all:
             return key in self._known
         self._lookups += 1
-        if self._lookups > 20:
+        if self._lookups > _MAX_LOOKUPS:
             rows = self._connection.execute(_ALL_SEEN, {"person": self.person})
             self._known.update((row.head, row.low, row.high) for row in rows)
             self._all = True
@@ -71,27 +74,30 @@ class Seen(Asked):
         return self._connection.execute(_SEEN, place).first() is not None
 
     def add(self, key: tuple[int, int, int], /) -> None:
+        """Remember a query that this transaction adds."""
         self._known.add(key)
 
 
-class Top(Queue):
-    """The queue of a sampler in the store: looking at its first query takes it."""
+class StoredQueue(QueryQueue):
+    """The queue of a sampler in the database, for one participant."""
 
-    def __init__(self, connection: Connection, now: Now, seen: Seen, sampler: str) -> None:
-        self._connection, self._seen = connection, seen
+    def __init__(
+        self, connection: Connection, snapshot: Snapshot, person: int, sampler: str
+    ) -> None:
+        self._connection = connection
         self._place = {
-            "experiment": now.frame.id,
-            "version": now.queue_version,
+            "experiment": snapshot.frame.id,
+            "version": snapshot.queue_version,
             "sampler": sampler,
-            "person": seen.person,
+            "person": person,
         }
 
-    def __iter__(self) -> Iterator[Query]:
-        row = self._connection.execute(_POP, self._place).first()
-        if row is not None:
-            query = Query(row.head, row.left, row.right, row.score)
-            self._seen.new = query.key
-            yield query
+    def pop(self, seen: SeenQueries) -> Query | None:
+        """Delete and return the first query that the participant has not seen.
 
-    def __delitem__(self, place: int, /) -> None:
-        """Already taken."""
+        The statement itself looks at the queries that the participant has seen, so `seen` is not
+        needed.
+        """
+        del seen
+        row = self._connection.execute(_POP, self._place).first()
+        return None if row is None else Query(row.head, row.left, row.right, row.score)

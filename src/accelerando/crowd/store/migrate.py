@@ -1,4 +1,4 @@
-"""Bring a database to the present schema, step by step."""
+"""Migrations: update the database to the present schema, one version at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accelerando.exceptions import StateError
 
 __all__ = ["STEPS", "migrate"]
 
-# Version → what turns a database of the version before it into this one.
+# Version → function that updates a database from the version before.
 STEPS: dict[int, Callable[[Connection], None]] = {}
 
 
@@ -20,12 +20,12 @@ def migrate(
     steps: Mapping[int, Callable[[Connection], None]] = STEPS,
     to: int = SCHEMA_VERSION,
 ) -> int:
-    """Create the tables or move them up, within the caller's transaction; returns the version met.
+    """Create or update the tables in the caller's transaction; return the version found.
 
     Raises
     ------
     StateError
-        The database was written by a newer version, which this one cannot read.
+        A newer version of accelerando wrote the database.
     """
     if not inspect(connection).has_table("meta"):
         tables.create_all(connection)
@@ -35,8 +35,8 @@ def migrate(
     found = int(row[0]) if row is not None else 0
     if found > to:
         raise StateError(
-            f"the database has schema version {found}, this accelerando reads up to {to}; "
-            "install the version that wrote it, or a newer one."
+            f"The database has schema version {found}; this version of accelerando reads versions "
+            f"up to {to}. Install the version that wrote the database, or a newer one."
         )
     for version in range(found + 1, to + 1):
         steps[version](connection)

@@ -1,4 +1,4 @@
-"""Participants: who they are, and where they stand."""
+"""Participants in the database: join, consent, withdraw, block."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
 
-from accelerando.crowd.store.experiments import Now, forget
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.experiments import Snapshot, forget
 from accelerando.crowd.store.schema import answer, experiment, participant, served
 from accelerando.crowd.store.store import insert_or_ignore
 
@@ -24,94 +24,97 @@ _GET = select(participant).where(participant.c.id == bindparam("person"))
 _LOCK = _GET.with_for_update()
 
 
-def token(secret: bytes, now: Now, person: int) -> str:
-    """What a participant shows with every request: their number, signed."""
-    what = f"{now.frame.id}.{person}"
-    return f"{what}.{_sign(secret, now.frame.created, what)}"
+def token(secret: bytes, snapshot: Snapshot, person: int) -> str:
+    """Return the signed token that authenticates a participant."""
+    what = f"{snapshot.frame.id}.{person}"
+    return f"{what}.{_sign(secret, snapshot.frame.created, what)}"
 
 
-def read_token(secret: bytes, now: Now, shown: str | None) -> int | None:
-    """The participant's number, or None if this is not a token for this experiment."""
+def read_token(secret: bytes, snapshot: Snapshot, shown: str | None) -> int | None:
+    """Return the participant's id, or None if the token is not valid for this experiment."""
     what, _, signature = (shown or "").rpartition(".")
     number, _, person = what.partition(".")
     if not (number.isascii() and number.isdigit() and person.isascii() and person.isdigit()):
         return None
-    if int(number) != now.frame.id or len(person) > 18:
+    if int(number) != snapshot.frame.id or len(person) > 18:
         return None
-    good = hmac.compare_digest(signature.encode(), _sign(secret, now.frame.created, what).encode())
+    good = hmac.compare_digest(
+        signature.encode(), _sign(secret, snapshot.frame.created, what).encode()
+    )
     return int(person) if good else None
 
 
 def _sign(secret: bytes, created: float, what: str) -> str:
-    # The time of creation keeps tokens of a deleted experiment from opening its successor.
+    # With the time of creation, tokens of a deleted experiment are not valid for its successor.
     return hmac.digest(secret, f"participant {created} {what}".encode(), "sha256").hex()
 
 
-def get(connection: Connection, now: Now, person: int, *, lock: bool = False) -> Person:
-    """The row of a participant.
+def get(connection: Connection, snapshot: Snapshot, person: int, *, lock: bool = False) -> Person:
+    """Return the row of a participant.
 
     Raises
     ------
-    Refused
-        There is none of this number in this experiment.
+    ApiError
+        This experiment has no participant with this id.
     """
     row = connection.execute(_LOCK if lock else _GET, {"person": person}).first()
-    if row is None or row.experiment_id != now.frame.id:
-        raise Refused("no_participant", "This session is not known here; begin again.", 401)
+    if row is None or row.experiment_id != snapshot.frame.id:
+        raise ApiError("no_participant", "This session is unknown; please start again.", 401)
     return row
 
 
 def join(
     connection: Connection,
-    now: Now,
+    snapshot: Snapshot,
     secret: bytes,
     parameters: Mapping[str, str],
     device: str,
     known: int | None,
     clock: float,
 ) -> Person:
-    """The participant who comes with these URL parameters: known from before, or new.
+    """Return the participant with these URL parameters: a known one, or a new one.
 
     Raises
     ------
-    Refused
-        Code "returning": came back where that is not wanted; "full": there are enough.
+    ApiError
+        Code "returning": the participant has taken part before and may not return. Code "full":
+        the experiment has all its participants.
     """
-    wishes = now.frame.settings.participants
+    settings = snapshot.frame.settings.participants
     kept = {name: clean(value) for name, value in parameters.items()}
-    given = next((kept[name] for name in wishes.id_parameters if kept.get(name)), None)
+    given = next((kept[name] for name in settings.id_parameters if kept.get(name)), None)
     external = given
-    if given is not None and wishes.pseudonyms:
-        external = _pseudonym(secret, now, given)
+    if given is not None and settings.pseudonyms:
+        external = _pseudonym(secret, snapshot, given)
     if known is not None:
         row = connection.execute(_GET, {"person": known}).first()
-        # Two people at one computer: the name in the link counts more than the cookie.
-        if row is not None and row.experiment_id == now.frame.id:
+        # Two people may share a computer: the name in the link has precedence over the cookie.
+        if row is not None and row.experiment_id == snapshot.frame.id:
             same = external is None or row.external == external
             if same or (row.external is None and row.name.startswith(f"{external}-")):
                 return row
     if external is not None:
         row = connection.execute(
             select(participant).where(
-                participant.c.experiment_id == now.frame.id, participant.c.external == external
+                participant.c.experiment_id == snapshot.frame.id, participant.c.external == external
             )
         ).first()
-        if row is not None and wishes.returning == "resume":
+        if row is not None and settings.returning == "resume":
             return row
-        if row is not None and wishes.returning == "refuse":
-            raise Refused("returning", "You have taken part already. Thank you.", 403)
+        if row is not None and settings.returning == "refuse":
+            raise ApiError("returning", "You have taken part already. Thank you.", 403)
     else:
         row = None
-    _require_room(connection, now)
+    _check_capacity(connection, snapshot)
     name = external or secrets.token_hex(6)
-    if row is not None:  # "new": another session of the same person, told apart by its name
+    if row is not None:  # "new": another session of the same person, with a different name
         name, external = f"{external}-{secrets.token_hex(3)}", None
-    wanted = set(wishes.keep_parameters)
-    if not wishes.pseudonyms:
-        wanted |= set(wishes.id_parameters)
+    wanted = set(settings.keep_parameters)
+    if not settings.pseudonyms:
+        wanted |= set(settings.id_parameters)
     connection.execute(
         insert_or_ignore(connection, participant).values(
-            experiment_id=now.frame.id,
+            experiment_id=snapshot.frame.id,
             external=external,
             name=name,
             created=clock,
@@ -121,18 +124,20 @@ def join(
             personal={},
         )
     )
-    # Two tabs at once: the second finds what the first has made.
+    # If two tabs join at once, the second finds the row of the first.
     found = participant.c.name == name if external is None else participant.c.external == external
     row = connection.execute(
-        select(participant).where(participant.c.experiment_id == now.frame.id, found)
+        select(participant).where(participant.c.experiment_id == snapshot.frame.id, found)
     ).first()
     assert row is not None
     return row
 
 
-def consent(connection: Connection, now: Now, person: Person, agreed: bool, clock: float) -> None:
-    """Write down what the participant said to the consent text."""
-    text = now.frame.settings.consent
+def consent(
+    connection: Connection, snapshot: Snapshot, person: Person, agreed: bool, clock: float
+) -> None:
+    """Record whether the participant gave consent."""
+    text = snapshot.frame.settings.consent
     values: dict[str, Any] = {"last": clock}
     if agreed:
         values |= {
@@ -145,9 +150,9 @@ def consent(connection: Connection, now: Now, person: Person, agreed: bool, cloc
     connection.execute(update(participant).where(participant.c.id == person.id).values(**values))
 
 
-def withdraw(connection: Connection, now: Now, person: int, clock: float) -> None:
-    """Delete all that this participant has answered; the person stays, as withdrawn."""
-    _drop_answers(connection, now, person)
+def withdraw(connection: Connection, snapshot: Snapshot, person: int, clock: float) -> None:
+    """Delete all answers of a participant and record that they have withdrawn."""
+    _drop_answers(connection, snapshot, person)
     connection.execute(
         update(participant)
         .where(participant.c.id == person)
@@ -157,66 +162,68 @@ def withdraw(connection: Connection, now: Now, person: int, clock: float) -> Non
     )
 
 
-def remove(connection: Connection, now: Now, person: int) -> None:
-    """Delete a participant with everything that belongs to them."""
-    _drop_answers(connection, now, person)
+def remove(connection: Connection, snapshot: Snapshot, person: int) -> None:
+    """Delete a participant and all of their data."""
+    _drop_answers(connection, snapshot, person)
     connection.execute(delete(participant).where(participant.c.id == person))
 
 
-def set_blocked(connection: Connection, now: Now, person: int, blocked: bool) -> None:
-    """A blocked participant gets no queries, and the embedding is fitted without their answers."""
+def set_blocked(connection: Connection, snapshot: Snapshot, person: int, blocked: bool) -> None:
+    """Block a participant, who gets no queries and whose answers the fit ignores, or unblock."""
     connection.execute(
         update(participant)
         .where(participant.c.id == person)
         .values(state="blocked" if blocked else "active")
     )
-    _start_afresh(connection, now)
+    _new_revision(connection, snapshot)
 
 
-def _drop_answers(connection: Connection, now: Now, person: int) -> None:
+def _drop_answers(connection: Connection, snapshot: Snapshot, person: int) -> None:
     theirs = select(served.c.id).where(served.c.participant_id == person)
     connection.execute(
-        delete(answer).where(answer.c.experiment_id == now.frame.id, answer.c.query_id.in_(theirs))
+        delete(answer).where(
+            answer.c.experiment_id == snapshot.frame.id, answer.c.query_id.in_(theirs)
+        )
     )
     connection.execute(delete(served).where(served.c.participant_id == person))
-    _start_afresh(connection, now)
+    _new_revision(connection, snapshot)
 
 
-def _start_afresh(connection: Connection, now: Now) -> None:
+def _new_revision(connection: Connection, snapshot: Snapshot) -> None:
     forget(connection)
     connection.execute(
         update(experiment)
-        .where(experiment.c.id == now.frame.id)
+        .where(experiment.c.id == snapshot.frame.id)
         .values(revision=experiment.c.revision + 1)
     )
 
 
-def _require_room(connection: Connection, now: Now) -> None:
-    most = now.frame.settings.participants.total_participants
+def _check_capacity(connection: Connection, snapshot: Snapshot) -> None:
+    most = snapshot.frame.settings.participants.total_participants
     if most is None:
         return
-    # Locked, so that two who come at the same moment do not both get the last place.
+    # Lock the row, so that two participants cannot both take the last place.
     connection.execute(
-        select(experiment.c.id).where(experiment.c.id == now.frame.id).with_for_update()
+        select(experiment.c.id).where(experiment.c.id == snapshot.frame.id).with_for_update()
     )
     there = connection.execute(
         select(func.count())
         .select_from(participant)
         .where(
-            participant.c.experiment_id == now.frame.id,
+            participant.c.experiment_id == snapshot.frame.id,
             participant.c.outcome.is_(None) | participant.c.outcome.in_(["done", "screened_out"]),
         )
     ).scalar_one()
     if there >= most:
-        raise Refused("full", "The experiment has all the participants it needs.", 403)
+        raise ApiError("full", "The experiment has all the participants it needs.", 403)
 
 
-def _pseudonym(secret: bytes, now: Now, given: str) -> str:
-    what = f"pseudonym {now.frame.created} {given}".encode()
+def _pseudonym(secret: bytes, snapshot: Snapshot, given: str) -> str:
+    what = f"pseudonym {snapshot.frame.created} {given}".encode()
     return "p" + hmac.new(secret, what, hashlib.sha256).hexdigest()[:15]
 
 
 def clean(word: object) -> str:
-    """Text that every database can hold: no NUL, no half characters, not too long."""
+    """Return text that every database can store: no NUL, no surrogates, limited length."""
     text = str(word).encode("utf-8", "replace").decode("utf-8")
     return text.replace("\x00", "")[:_LONGEST]

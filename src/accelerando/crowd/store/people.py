@@ -1,4 +1,4 @@
-"""How carefully each participant answers."""
+"""Attention of participants: response times, attention checks and repeats."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, select
 
-from accelerando.crowd.store.experiments import Now
+from accelerando.crowd._attention import repeat_agreement
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.schema import answer, model, participant, served
-from accelerando.crowd.validation import repeat_agreement
 
 __all__ = ["qualities"]
 
-# What is worth a look, from the human data in which people were found who did not read: answers
-# in under 0.4 s, nine of ten on one side, and attention checks or repeats no better than a coin.
+# Thresholds of the flags, from data of inattentive people: answers in under 0.4 s, nine of ten on
+# one side, and attention checks or repeats no better than chance.
 _FAST = 0.4
 _ONE_SIDED = 0.9
 _ENOUGH = 10
 
 
-def qualities(connection: Connection, now: Now, only: int | None = None) -> list[dict[str, Any]]:
-    """One entry per participant, newest first."""
-    people = select(participant).where(participant.c.experiment_id == now.frame.id)
+def qualities(
+    connection: Connection, snapshot: Snapshot, only: int | None = None
+) -> list[dict[str, Any]]:
+    """Return one entry per participant, newest first."""
+    people = select(participant).where(participant.c.experiment_id == snapshot.frame.id)
     rows = (
         select(
             served.c.participant_id,
@@ -41,7 +43,7 @@ def qualities(connection: Connection, now: Now, only: int | None = None) -> list
             (served.c.experiment_id == answer.c.experiment_id) & (served.c.id == answer.c.query_id),
         )
         .where(
-            answer.c.experiment_id == now.frame.id,
+            answer.c.experiment_id == snapshot.frame.id,
             answer.c.winner.is_not(None),
             served.c.kind != "practice",
         )
@@ -53,7 +55,7 @@ def qualities(connection: Connection, now: Now, only: int | None = None) -> list
     given: dict[int, list[Any]] = defaultdict(list)
     for row in connection.execute(rows):
         given[row.participant_id].append(row)
-    positions = _positions(connection, now)
+    positions = _positions(connection, snapshot)
     return [
         _quality(person, given.get(person.id, []), positions)
         for person in connection.execute(people.order_by(participant.c.id.desc()))
@@ -101,10 +103,10 @@ def _quality(person: Any, answers: list[Any], positions: Any) -> dict[str, Any]:
     }
 
 
-def _positions(connection: Connection, now: Now) -> Any:
+def _positions(connection: Connection, snapshot: Snapshot) -> Any:
     found = connection.execute(
         select(model.c.positions)
-        .where(model.c.experiment_id == now.frame.id, model.c.positions.is_not(None))
+        .where(model.c.experiment_id == snapshot.frame.id, model.c.positions.is_not(None))
         .order_by(model.c.version.desc())
         .limit(1)
     ).scalar()
@@ -112,7 +114,7 @@ def _positions(connection: Connection, now: Now) -> Any:
 
 
 def _agreement(answers: list[Any], positions: Any) -> float | None:
-    """Share of answers that the present embedding would give, too."""
+    """Return the share of answers that the present embedding predicts."""
     if positions is None or not answers:
         return None
     head, left, right, winner = (

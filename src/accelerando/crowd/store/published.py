@@ -1,4 +1,4 @@
-"""What the worker reads and what it publishes."""
+"""What the worker reads and publishes: new answers, embeddings, queues, and its lease."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
 
-from accelerando.crowd.sampler import Query, SamplerState
-from accelerando.crowd.store.experiments import Frame, Now, forget
+from accelerando.crowd._sampler import Query, SamplerState
+from accelerando.crowd.store.experiments import Frame, Snapshot, forget
 from accelerando.crowd.store.schema import (
     answer,
     experiment,
@@ -20,7 +20,15 @@ from accelerando.crowd.store.schema import (
     worker,
 )
 
-__all__ = ["Fitted", "claim", "left_in_queue", "new_answers", "newest", "publish", "saved_states"]
+__all__ = [
+    "Fitted",
+    "left_in_queue",
+    "new_answers",
+    "newest",
+    "publish",
+    "renew_lease",
+    "saved_states",
+]
 
 _LEASE_SECONDS = 15.0
 
@@ -53,7 +61,7 @@ _NEW = (
 
 @dataclass(frozen=True)
 class Fitted:
-    """An embedding and how it came about."""
+    """A fitted embedding and its statistics."""
 
     n_answers: int
     seconds: float
@@ -65,15 +73,17 @@ class Fitted:
 
 
 def new_answers(connection: Connection, number: int, after: int) -> list[Row[Any]]:
-    """Usable answers with a larger number than this."""
+    """Return usable answers with a larger sequence number than `after`."""
     return list(connection.execute(_NEW, {"experiment": number, "after": after}))
 
 
-def left_in_queue(connection: Connection, now: Now) -> dict[str, list[Query]]:
-    """Queries that nobody has been asked yet."""
+def left_in_queue(connection: Connection, snapshot: Snapshot) -> dict[str, list[Query]]:
+    """Return the queries in the queue, by sampler."""
     rows = connection.execute(
         select(queue)
-        .where(queue.c.experiment_id == now.frame.id, queue.c.version == now.queue_version)
+        .where(
+            queue.c.experiment_id == snapshot.frame.id, queue.c.version == snapshot.queue_version
+        )
         .order_by(queue.c.sampler, queue.c.place)
     )
     found: dict[str, list[Query]] = {}
@@ -83,7 +93,7 @@ def left_in_queue(connection: Connection, now: Now) -> dict[str, list[Query]]:
 
 
 def newest(connection: Connection, frame: Frame) -> Row[Any] | None:
-    """The embedding published last."""
+    """Return the last published embedding."""
     return connection.execute(
         select(model)
         .where(model.c.experiment_id == frame.id, model.c.positions.is_not(None))
@@ -93,7 +103,7 @@ def newest(connection: Connection, frame: Frame) -> Row[Any] | None:
 
 
 def saved_states(connection: Connection, frame: Frame) -> dict[str, SamplerState]:
-    """What the samplers remembered when the queue was published last."""
+    """Return the samplers' states of the last published queue."""
     kept = connection.execute(
         select(experiment.c.worker_state).where(experiment.c.id == frame.id)
     ).scalar()
@@ -105,19 +115,19 @@ def saved_states(connection: Connection, frame: Frame) -> dict[str, SamplerState
 
 def publish(
     connection: Connection,
-    now: Now,
+    snapshot: Snapshot,
     queues: Mapping[str, Sequence[Query]],
     states: Mapping[str, SamplerState],
     fitted: Fitted | None,
     clock: float,
 ) -> int:
-    """Embedding, queue and states at once: others see all of it or nothing. The queue's version."""
-    number = now.frame.id
+    """Publish embedding, queue and states in one transaction; return the version of the queue."""
+    number = snapshot.frame.id
     forget(connection)
     last = connection.execute(
         select(func.max(model.c.version)).where(model.c.experiment_id == number)
     ).scalar()
-    version = max(now.queue_version, last or 0) + 1
+    version = max(snapshot.queue_version, last or 0) + 1
     rows = [
         {
             "experiment_id": number,
@@ -132,14 +142,16 @@ def publish(
         for name, queries in queues.items()
         for place, query in enumerate(queries)
     ]
-    # Queries of the version before stay one more round: a request may be taking one just now.
+    # Keep the queries of the previous version: a concurrent request may be taking one.
     connection.execute(
-        delete(queue).where(queue.c.experiment_id == number, queue.c.version < now.queue_version)
+        delete(queue).where(
+            queue.c.experiment_id == number, queue.c.version < snapshot.queue_version
+        )
     )
     if rows:
         connection.execute(queue.insert(), rows)
     if fitted is not None:
-        # Embeddings without a test of their own make room for the next; tests stay for ever.
+        # Keep the accuracies of all tested embeddings, but only the newest positions.
         mine = model.c.experiment_id == number
         connection.execute(delete(model).where(mine, model.c.tested == 0))
         connection.execute(
@@ -159,7 +171,7 @@ def publish(
     return version
 
 
-def claim(
+def renew_lease(
     connection: Connection,
     owner: str,
     clock: float,
@@ -167,7 +179,7 @@ def claim(
     turn_seconds: float | None,
     error: str | None,
 ) -> bool:
-    """Say that this worker is alive; False if another one is, and this one is not needed."""
+    """Renew the lease of this worker; return False if another worker holds it."""
     row = connection.execute(select(worker).with_for_update()).first()
     values = {
         "owner": owner,
@@ -185,6 +197,6 @@ def claim(
     return True
 
 
-def release(connection: Connection, owner: str) -> None:
-    """Let another worker take over at once."""
+def release_lease(connection: Connection, owner: str) -> None:
+    """Give up the lease, so that another worker can take over at once."""
     connection.execute(update(worker).where(worker.c.owner == owner).values(owner="", seen=0.0))

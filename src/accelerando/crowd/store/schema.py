@@ -1,4 +1,4 @@
-"""The tables. Times are seconds since 1970, items and queries are numbered per experiment."""
+"""The database schema. Times are Unix times; items and queries are numbered per experiment."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from sqlalchemy import (
 
 __all__ = ["SCHEMA_VERSION", "tables"]
 
-# Raise it with every change below, and add the step to migrate.py.
+# Increase it with every change below, and add a step to migrate.py.
 SCHEMA_VERSION = 1
 
 tables = MetaData()
 
-# SQLite counts only INTEGER primary keys up by itself.
+# SQLite auto-increments INTEGER primary keys only.
 _Counter = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -89,9 +89,9 @@ experiment = Table(
     Column("n_items", Integer, nullable=False),
     Column("state", String(16), nullable=False, server_default="running"),
     Column("created", Float, nullable=False),
-    # Grows whenever answers are taken away or a participant is blocked: the worker starts afresh.
+    # Increases when answers are deleted or a participant is blocked: the worker then refits.
     Column("revision", Integer, nullable=False, server_default="0"),
-    # Queries of this version are handed out; the worker moves it when a new queue is complete.
+    # Version of the queue in use; the worker increases it when a new queue is complete.
     Column("queue_version", Integer, nullable=False, server_default="0"),
     Column("worker_state", JSON),
 )
@@ -123,7 +123,7 @@ participant = Table(
     tables,
     Column("id", _Counter, primary_key=True),
     _experiment(),
-    # What the outside calls this person, or a keyed hash of it; NULL if nobody told us.
+    # The participant's id in the link, or a keyed hash of it; NULL without one.
     Column("external", String(200)),
     Column("name", String(200), nullable=False),
     Column("state", String(16), nullable=False, server_default="active"),
@@ -134,7 +134,7 @@ participant = Table(
     Column("consent_version", String(64)),
     Column("device", String(16), nullable=False, server_default=""),
     Column("parameters", JSON, nullable=False),
-    # What samplers remember about this person.
+    # States of personal samplers.
     Column("personal", JSON, nullable=False),
     Column("practised", Integer, nullable=False, server_default="0"),
     Column("asked", Integer, nullable=False, server_default="0"),
@@ -148,7 +148,7 @@ served = Table(
     "served",
     tables,
     _experiment(primary_key=True),
-    # Drawn at random, so that an archive can be restored beside the experiment it came from.
+    # Random, so that an archive can be restored next to the experiment it came from.
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column(
         "participant_id",
@@ -161,7 +161,7 @@ served = Table(
     Column("head", Integer, nullable=False),
     Column("left", Integer, nullable=False),
     Column("right", Integer, nullable=False),
-    # The feet in order: the same for both sides.
+    # The feet in ascending order, for lookups that ignore sides.
     Column("low", Integer, nullable=False),
     Column("high", Integer, nullable=False),
     Column("winner", Integer),  # the known answer to a practice query or an attention check
@@ -192,7 +192,7 @@ answer = Table(
     Column("response_time", Float),
     Column("network_latency", Float),
     Column("received", Float, nullable=False),
-    # The promise of the whole service: one answer per query, whatever happens.
+    # The guarantee of the service: at most one answer per query.
     UniqueConstraint("experiment_id", "query_id", name="one_answer_per_query"),
     ForeignKeyConstraint(
         ["experiment_id", "query_id"],
@@ -213,10 +213,10 @@ model = Table(
     Column("seconds", Float, nullable=False),
     Column("loss", Float),
     Column("lapse", Float),
-    # On randomly asked answers that came after the embedding before this one.
+    # On random answers that arrived after the previous embedding.
     Column("accuracy", Float),
     Column("tested", Integer, nullable=False),
-    # Old positions are thinned out, the numbers stay.
+    # NULL for all but the newest embedding.
     Column("positions", JSON),
 )
 

@@ -1,4 +1,4 @@
-"""Hand out queries: a participant never gets one twice, a queued one goes to one participant."""
+"""Assign queries to participants: no query twice, and each queued query to one participant."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 
-from accelerando.crowd.desk import Desk, DeskState, Served
-from accelerando.crowd.sampler import Query, SamplerState
-from accelerando.crowd.store.experiments import Now, one_sampler_desk
-from accelerando.crowd.store.lookups import Seen, Top
+from accelerando.crowd._assignment import AssignedQuery, AssignmentState, QueryAssigner
+from accelerando.crowd._sampler import Query, SamplerState
+from accelerando.crowd.store.experiments import Snapshot, one_sampler_assigner
+from accelerando.crowd.store.lookups import StoredQueue, StoredSeen
 from accelerando.crowd.store.participants import Person
 from accelerando.crowd.store.schema import participant, served
 
@@ -37,31 +37,31 @@ _TOTAL = select(func.coalesce(func.sum(participant.c.answered), 0)).where(
 
 
 def open_queries(connection: Connection, person: int) -> list[ServedRow]:
-    """What this participant has been asked and has not answered, oldest first."""
+    """Return the participant's unanswered queries, oldest first."""
     return list(connection.execute(_OPEN, {"person": person}))
 
 
 def top_up(
-    connection: Connection, now: Now, person: Person, count: int, clock: float
+    connection: Connection, snapshot: Snapshot, person: Person, count: int, clock: float
 ) -> tuple[list[ServedRow], str | None]:
-    """Open queries of this participant, new ones added until there are ``count``.
+    """Return the participant's open queries, with new ones until there are ``count``.
 
-    Also the outcome, if there is nothing left to ask.
+    Return the outcome of the session, too, if there is nothing left to ask.
     """
     if count == 0:
         return [], person.outcome
     waiting = open_queries(connection, person.id)
-    quota = now.frame.settings.participants.answers
-    total = now.frame.settings.participants.total_answers
-    if now.paused:
+    quota = snapshot.frame.settings.participants.answers
+    total = snapshot.frame.settings.participants.total_answers
+    if snapshot.paused:
         return waiting, person.outcome
     if total is not None:
-        there = connection.execute(_TOTAL, {"experiment": now.frame.id}).scalar_one()
+        there = connection.execute(_TOTAL, {"experiment": snapshot.frame.id}).scalar_one()
         if there >= total:
             return waiting, person.outcome if waiting else person.outcome or "full"
-    asker = _Asker(connection, now, person, clock)
+    asker = _Asker(connection, snapshot, person, clock)
     practising = sum(row.kind == "practice" for row in waiting)
-    to_practise = len(now.frame.settings.practice) - person.practised - practising
+    to_practise = len(snapshot.frame.settings.practice) - person.practised - practising
     while len(waiting) < count:
         asked = len(waiting) - practising
         if to_practise > 0:
@@ -85,28 +85,37 @@ def top_up(
 
 
 class _Asker:
-    """Chooses queries for one participant within one transaction."""
+    """Choose queries for one participant within one transaction."""
 
-    def __init__(self, connection: Connection, now: Now, person: Person, clock: float) -> None:
-        self.connection, self.now, self.person, self.clock = connection, now, person, clock
-        self.frame = now.frame
+    def __init__(
+        self, connection: Connection, snapshot: Snapshot, person: Person, clock: float
+    ) -> None:
+        self.connection, self.snapshot, self.person, self.clock = (
+            connection,
+            snapshot,
+            person,
+            clock,
+        )
+        self.frame = snapshot.frame
         self.asked = person.asked
         self.personal: dict[str, Any] = dict(person.personal)
         self.changed = False
-        self.seen = Seen(connection, person.id)
+        self.seen = StoredSeen(connection, person.id)
 
     def practice(self, number: int) -> ServedRow:
         known = self.frame.settings.practice[number]
         query = Query(known.head, known.left, known.right)
-        return self._serve(Served(query, "practice"), "practice", number - 1000, known.winner)
+        return self._serve(
+            AssignedQuery(query, "practice"), "practice", number - 1000, known.winner
+        )
 
     def next(self) -> ServedRow | None:
-        """The next query, or None if this person has been asked everything."""
+        """Assign and return the next query; None if the participant has seen all queries."""
         number = self.asked + 1
         made = self._fixed(number) or self._check(number) or self._repeat(number)
         if made is None:
             try:
-                made = self._from_desk(self._desk(number)), "query", None
+                made = self._from_assigner(self._assigner(number)), "query", None
             except LookupError:
                 return None
         self.asked = number
@@ -120,16 +129,16 @@ class _Asker:
                 {"person": self.person.id, "n_asked": self.asked, "own": self.personal},
             )
 
-    def _fixed(self, number: int) -> tuple[Served, str, int | None] | None:
+    def _fixed(self, number: int) -> tuple[AssignedQuery, str, int | None] | None:
         fixed = self.frame.settings.fixed.get(number)
         if fixed is None:
             return None
         if fixed.query is not None:
             query = Query(*fixed.query)
-            return Served(query, fixed.sampler or "fixed"), "query", None
+            return AssignedQuery(query, fixed.sampler or "fixed"), "query", None
         return None
 
-    def _check(self, number: int) -> tuple[Served, str, int | None] | None:
+    def _check(self, number: int) -> tuple[AssignedQuery, str, int | None] | None:
         check, every = self.frame.check, self.frame.settings.checks.every
         if check is None or number % every:
             return None
@@ -140,10 +149,10 @@ class _Asker:
             Query(*asked).key: winner
             for asked, winner in zip(check.queries, check.winners or (), strict=True)
         }
-        return Served(query, "check"), "check", known[query.key]
+        return AssignedQuery(query, "check"), "check", known[query.key]
 
-    def _repeat(self, number: int) -> tuple[Served, str, int | None] | None:
-        """A query of this person again, sides swapped: do they agree with themselves?"""
+    def _repeat(self, number: int) -> tuple[AssignedQuery, str, int | None] | None:
+        """Return an earlier query of the participant with swapped sides."""
         every = self.frame.settings.checks.repeat_every
         if every is None or number % every:
             return None
@@ -162,9 +171,9 @@ class _Asker:
             return None
         rng = np.random.default_rng([self.frame.settings.seed, self.person.id, number])
         head, left, right = earlier[int(rng.integers(len(earlier)))]
-        return Served(Query(head, right, left), "repeat"), "repeat", None
+        return AssignedQuery(Query(head, right, left), "repeat"), "repeat", None
 
-    def _desk(self, number: int) -> Desk:
+    def _assigner(self, number: int) -> QueryAssigner:
         settings = self.frame.settings
         fixed = settings.fixed.get(number)
         if fixed is not None and fixed.sampler is not None:
@@ -177,26 +186,28 @@ class _Asker:
             rng = np.random.default_rng([settings.seed, self.person.id])
             name = names[int(rng.choice(len(names), p=weights / weights.sum()))]
         else:
-            return self.frame.desk
+            return self.frame.assigner
         described = settings.samplers[name].model_dump_json(by_alias=True)
-        return one_sampler_desk(self.frame.n_items, name, described)
+        return one_sampler_assigner(self.frame.n_items, name, described)
 
-    def _from_desk(self, desk: Desk) -> Served:
-        state = self._desk_state(desk)
-        made = desk.ask(state, str(self.person.id))
+    def _from_assigner(self, assigner: QueryAssigner) -> AssignedQuery:
+        state = self._assignment_state(assigner)
+        made = assigner.assign(state, str(self.person.id))
         for (name, _), personal in state.personal.items():
             self.personal[name] = _plain(personal)
         return made
 
-    def _desk_state(self, desk: Desk) -> DeskState:
-        """A state of the desk as this request sees it; the same numbers after a restart."""
+    def _assignment_state(self, assigner: QueryAssigner) -> AssignmentState:
+        """Return the state for this request; it is the same after a restart of the server."""
         seed, turn = self._seed(), self.asked
-        state = DeskState(seed, served=turn)
+        state = AssignmentState(seed, assigned=turn)
         me = str(self.person.id)
-        state.asked[me] = self.seen
-        for number, (name, sampler) in enumerate(desk.samplers.items()):
+        state.seen[me] = self.seen
+        for number, (name, sampler) in enumerate(assigner.samplers.items()):
             if sampler.adaptive:
-                state.queues[name] = Top(self.connection, self.now, self.seen, name)
+                state.queues[name] = StoredQueue(
+                    self.connection, self.snapshot, self.person.id, name
+                )
             elif sampler.personal:
                 known = self._state(name)
                 if known is not None:
@@ -211,10 +222,10 @@ class _Asker:
         return None if found is None else SamplerState(**{**found, "deck": tuple(found["deck"])})
 
     def _seed(self) -> int:
-        # Per participant: two of them, asked by two processes at once, get different queries.
+        # Per participant: two of them in two web processes get different queries.
         return 1_000_003 * int(self.person.id) + 17 * self.frame.settings.seed
 
-    def _serve(self, made: Served, kind: str, number: int, winner: int | None) -> ServedRow:
+    def _serve(self, made: AssignedQuery, kind: str, number: int, winner: int | None) -> ServedRow:
         head, left, right, score = made.query
         row = {
             "experiment_id": self.frame.id,
@@ -231,7 +242,7 @@ class _Asker:
             "sampler": made.sampler,
             "score": score,
             "fallback": made.fallback,
-            "version": self.now.queue_version,
+            "version": self.snapshot.queue_version,
             "at": self.clock,
             "open": True,
         }
@@ -241,7 +252,7 @@ class _Asker:
 
 
 class AsRow:
-    """A row just written, read like one that was selected."""
+    """A row that was just written, with the attributes of a selected row."""
 
     def __init__(self, **values: Any) -> None:
         self._mapping = values

@@ -1,4 +1,4 @@
-"""What the dashboard shows, counted by the database."""
+"""Statistics of the dashboard, computed by the database."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Integer, case, cast, func, select
 
-from accelerando.crowd.metrics import accuracy_band
-from accelerando.crowd.progress import Point, answers_to_go
+from accelerando.crowd._forecast import Point, answers_to_go
+from accelerando.crowd._metrics import accuracy_band
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.schema import answer, model, participant, queue, served, worker
 
 __all__ = ["dashboard", "embedding", "health", "summaries", "summary"]
@@ -19,33 +19,33 @@ ALIVE_SECONDS = 20.0
 _BINS = 60
 _BIN_SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
 _TESTED_PER_POINT = 40
-# Edges that people can read: response times in seconds, latencies as well.
+# Readable edges of the histograms, in seconds.
 _TIME_EDGES = [0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 20, 60]
 _LATENCY_EDGES = [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5]
 
 
 def summaries(connection: Connection, root: str) -> list[dict[str, Any]]:
-    """One line per experiment."""
+    """Return a summary of every experiment."""
     return [summary(connection, name, root) for name in stored.names(connection)]
 
 
 def summary(connection: Connection, name: str, root: str) -> dict[str, Any]:
-    """An experiment in a few numbers."""
-    now = stored.find(connection, name)
-    settings = now.frame.settings
+    """Return a summary of an experiment."""
+    snapshot = stored.find(connection, name)
+    settings = snapshot.frame.settings
     answered, skipped, people = connection.execute(
         select(
             func.coalesce(func.sum(participant.c.answered), 0),
             func.coalesce(func.sum(participant.c.skipped), 0),
             func.count(),
-        ).where(participant.c.experiment_id == now.frame.id)
+        ).where(participant.c.experiment_id == snapshot.frame.id)
     ).one()
     return {
         "name": name,
         "title": settings.title,
-        "state": now.state,
-        "created": now.frame.created,
-        "items": now.frame.n_items,
+        "state": snapshot.state,
+        "created": snapshot.frame.created,
+        "items": snapshot.frame.n_items,
         "dimensions": settings.embedding.dimensions,
         "samplers": list(settings.samplers),
         "answers": int(answered),
@@ -58,21 +58,23 @@ def summary(connection: Connection, name: str, root: str) -> dict[str, Any]:
 
 
 def dashboard(connection: Connection, name: str, root: str, clock: float) -> dict[str, Any]:
-    """Everything that the experimenter's page draws, except positions and people."""
-    now = stored.find(connection, name)
+    """Return the data of the dashboard, except positions and participants."""
+    snapshot = stored.find(connection, name)
     first = summary(connection, name, root)
-    items = _items(connection, now)
+    items = _items(connection, snapshot)
     asked = np.array(items["queries"])
     return {
         "summary": first,
         "now": clock,
-        "activity": _activity(connection, now, clock),
-        "arrivals": _arrivals(connection, now, clock),
-        "rate_per_minute": _rate(connection, now, clock),
-        "samplers": _samplers(connection, now),
-        "active_share": _shares(connection, now),
-        "response_time": _histogram(connection, now, answer.c.response_time, _TIME_EDGES),
-        "network_latency": _histogram(connection, now, answer.c.network_latency, _LATENCY_EDGES),
+        "activity": _activity(connection, snapshot, clock),
+        "arrivals": _arrivals(connection, snapshot, clock),
+        "rate_per_minute": _rate(connection, snapshot, clock),
+        "samplers": _samplers(connection, snapshot),
+        "active_share": _shares(connection, snapshot),
+        "response_time": _histogram(connection, snapshot, answer.c.response_time, _TIME_EDGES),
+        "network_latency": _histogram(
+            connection, snapshot, answer.c.network_latency, _LATENCY_EDGES
+        ),
         "items": items,
         "coverage": {
             "min": int(asked.min()),
@@ -80,28 +82,28 @@ def dashboard(connection: Connection, name: str, root: str, clock: float) -> dic
             "max": int(asked.max()),
             "never": int((asked == 0).sum()),
         },
-        "accuracy": _accuracy(connection, now, first["answers"]),
-        "worker": _worker(connection, now, clock),
-        "queue": _queue(connection, now),
-        "quality": _quality(connection, now),
-        "embedding_version": _version(connection, now),
+        "accuracy": _accuracy(connection, snapshot, first["answers"]),
+        "worker": _worker(connection, snapshot, clock),
+        "queue": _queue(connection, snapshot),
+        "quality": _quality(connection, snapshot),
+        "embedding_version": _version(connection, snapshot),
     }
 
 
-def embedding(connection: Connection, name: str) -> tuple[Now, Any]:
-    """The newest positions, as a row, or None."""
-    now = stored.find(connection, name)
+def embedding(connection: Connection, name: str) -> tuple[Snapshot, Any]:
+    """Return the experiment and the row of the newest embedding, or None."""
+    snapshot = stored.find(connection, name)
     row = connection.execute(
         select(model)
-        .where(model.c.experiment_id == now.frame.id, model.c.positions.is_not(None))
+        .where(model.c.experiment_id == snapshot.frame.id, model.c.positions.is_not(None))
         .order_by(model.c.version.desc())
         .limit(1)
     ).first()
-    return now, row
+    return snapshot, row
 
 
 def health(connection: Connection, clock: float) -> dict[str, Any]:
-    """The worker, and how much waits for it."""
+    """Return the state of the worker and the length of the queues."""
     row = connection.execute(select(worker)).first()
     waiting = connection.execute(select(func.count()).select_from(queue)).scalar_one()
     return {
@@ -117,27 +119,27 @@ def health(connection: Connection, clock: float) -> dict[str, Any]:
     }
 
 
-def _mine(now: Now) -> Any:
-    return answer.c.experiment_id == now.frame.id
+def _mine(snapshot: Snapshot) -> Any:
+    return answer.c.experiment_id == snapshot.frame.id
 
 
-def _activity(connection: Connection, now: Now, clock: float) -> dict[str, Any]:
+def _activity(connection: Connection, snapshot: Snapshot, clock: float) -> dict[str, Any]:
     """Answers over time."""
-    return _over_time(connection, answer.c.received, _mine(now), now, clock)
+    return _over_time(connection, answer.c.received, _mine(snapshot), snapshot, clock)
 
 
-def _arrivals(connection: Connection, now: Now, clock: float) -> dict[str, Any]:
-    """New participants over time."""
-    mine = participant.c.experiment_id == now.frame.id
-    return _over_time(connection, participant.c.created, mine, now, clock)
+def _arrivals(connection: Connection, snapshot: Snapshot, clock: float) -> dict[str, Any]:
+    """Return the number of new participants over time."""
+    mine = participant.c.experiment_id == snapshot.frame.id
+    return _over_time(connection, participant.c.created, mine, snapshot, clock)
 
 
 def _over_time(
-    connection: Connection, column: Any, mine: Any, now: Now, clock: float
+    connection: Connection, column: Any, mine: Any, snapshot: Snapshot, clock: float
 ) -> dict[str, Any]:
     first, last = connection.execute(select(func.min(column), func.max(column)).where(mine)).one()
     if first is None:
-        return {"bin_seconds": 60, "start": now.frame.created, "counts": []}
+        return {"bin_seconds": 60, "start": snapshot.frame.created, "counts": []}
     span = max(60.0, min(clock, last + 60.0) - first)
     longest = 86400 * int(np.ceil(span / 86400 / _BINS))
     size = next((size for size in _BIN_SECONDS if span / size <= _BINS), longest)
@@ -152,18 +154,18 @@ def _over_time(
     return {"bin_seconds": size, "start": begin, "counts": counts}
 
 
-def _rate(connection: Connection, now: Now, clock: float) -> float:
+def _rate(connection: Connection, snapshot: Snapshot, clock: float) -> float:
     window = 60.0
     lately = connection.execute(
         select(func.count())
         .select_from(answer)
-        .where(_mine(now), answer.c.received > clock - window)
+        .where(_mine(snapshot), answer.c.received > clock - window)
     ).scalar_one()
     return float(lately)
 
 
-def _joined(now: Now, *columns: Any) -> Any:
-    """Answers with their queries; skips and practice do not count."""
+def _joined(snapshot: Snapshot, *columns: Any) -> Any:
+    """Select from answers joined with their queries, without skips and practice."""
     return (
         select(*columns)
         .join_from(
@@ -171,24 +173,24 @@ def _joined(now: Now, *columns: Any) -> Any:
             served,
             (served.c.experiment_id == answer.c.experiment_id) & (served.c.id == answer.c.query_id),
         )
-        .where(_mine(now), answer.c.winner.is_not(None), served.c.kind != "practice")
+        .where(_mine(snapshot), answer.c.winner.is_not(None), served.c.kind != "practice")
     )
 
 
-def _samplers(connection: Connection, now: Now) -> list[dict[str, Any]]:
-    settings = now.frame.settings
+def _samplers(connection: Connection, snapshot: Snapshot) -> list[dict[str, Any]]:
+    settings = snapshot.frame.settings
     counted = {
         row[0]: (int(row[1]), int(row[2]))
         for row in connection.execute(
             _joined(
-                now,
+                snapshot,
                 served.c.sampler,
                 func.count(),
                 func.sum(case((served.c.fallback, 1), else_=0)),
             ).group_by(served.c.sampler)
         )
     }
-    ready = _ready(connection, now)
+    ready = _ready(connection, snapshot)
     shares = settings.shares or dict.fromkeys(settings.samplers, 1.0)
     total = sum(shares.values())
     found = [
@@ -210,7 +212,7 @@ def _samplers(connection: Connection, now: Now) -> list[dict[str, Any]]:
     return found
 
 
-def _shares(connection: Connection, now: Now) -> dict[str, int]:
+def _shares(connection: Connection, snapshot: Snapshot) -> dict[str, int]:
     kind = case(
         (served.c.kind.in_(["check", "repeat"]), "check"),
         (served.c.score.is_not(None), "active"),
@@ -221,72 +223,76 @@ def _shares(connection: Connection, now: Now) -> dict[str, int]:
     found.update(
         {
             row[0]: int(row[1])
-            for row in connection.execute(_joined(now, kind, func.count()).group_by(kind))
+            for row in connection.execute(_joined(snapshot, kind, func.count()).group_by(kind))
         }
     )
     return found
 
 
-def _histogram(connection: Connection, now: Now, column: Any, edges: list[float]) -> dict[str, Any]:
+def _histogram(
+    connection: Connection, snapshot: Snapshot, column: Any, edges: list[float]
+) -> dict[str, Any]:
     bins = case(
         *((column < edge, place) for place, edge in enumerate(edges[1:])), else_=len(edges) - 1
     )
     counts = [0] * len(edges)
     rows = connection.execute(
-        select(bins, func.count()).where(_mine(now), column.is_not(None)).group_by(bins)
+        select(bins, func.count()).where(_mine(snapshot), column.is_not(None)).group_by(bins)
     )
     for place, count in rows:
         counts[int(place)] = int(count)
     return {"edges": edges, "counts": counts}
 
 
-def _items(connection: Connection, now: Now) -> dict[str, Any]:
-    heads = np.zeros(now.frame.n_items, dtype=int)
-    feet = np.zeros(now.frame.n_items, dtype=int)
+def _items(connection: Connection, snapshot: Snapshot) -> dict[str, Any]:
+    heads = np.zeros(snapshot.frame.n_items, dtype=int)
+    feet = np.zeros(snapshot.frame.n_items, dtype=int)
     for column, where in ((served.c.head, heads), (served.c.left, feet), (served.c.right, feet)):
         for number, count in connection.execute(
-            _joined(now, column, func.count()).group_by(column)
+            _joined(snapshot, column, func.count()).group_by(column)
         ):
             where[number] += int(count)
     return {"queries": (heads + feet).tolist(), "heads": heads.tolist()}
 
 
-def _ready(connection: Connection, now: Now) -> dict[str, int]:
+def _ready(connection: Connection, snapshot: Snapshot) -> dict[str, int]:
     rows = connection.execute(
         select(queue.c.sampler, func.count())
-        .where(queue.c.experiment_id == now.frame.id, queue.c.version == now.queue_version)
+        .where(
+            queue.c.experiment_id == snapshot.frame.id, queue.c.version == snapshot.queue_version
+        )
         .group_by(queue.c.sampler)
     )
     return {row[0]: int(row[1]) for row in rows}
 
 
-def _queue(connection: Connection, now: Now) -> dict[str, int]:
-    return {"ready": sum(_ready(connection, now).values()), "version": now.queue_version}
+def _queue(connection: Connection, snapshot: Snapshot) -> dict[str, int]:
+    return {"ready": sum(_ready(connection, snapshot).values()), "version": snapshot.queue_version}
 
 
-def _version(connection: Connection, now: Now) -> int | None:
+def _version(connection: Connection, snapshot: Snapshot) -> int | None:
     return connection.execute(
         select(func.max(model.c.version)).where(
-            model.c.experiment_id == now.frame.id, model.c.positions.is_not(None)
+            model.c.experiment_id == snapshot.frame.id, model.c.positions.is_not(None)
         )
     ).scalar()
 
 
-def _worker(connection: Connection, now: Now, clock: float) -> dict[str, Any]:
+def _worker(connection: Connection, snapshot: Snapshot, clock: float) -> dict[str, Any]:
     found: dict[str, Any] = health(connection, clock)["worker"]
     newest = connection.execute(
         select(model.c.version, model.c.n_answers, model.c.seconds)
-        .where(model.c.experiment_id == now.frame.id)
+        .where(model.c.experiment_id == snapshot.frame.id)
         .order_by(model.c.version.desc())
         .limit(1)
     ).first()
     usable = connection.execute(
-        _joined(now, func.count())
+        _joined(snapshot, func.count())
         .join(participant, participant.c.id == served.c.participant_id)
         .where(participant.c.state != "blocked", served.c.kind == "query")
     ).scalar_one()
     fitted = 0 if newest is None else newest.n_answers
-    warmup = now.frame.settings.embedding.warmup or now.frame.n_items
+    warmup = snapshot.frame.settings.embedding.warmup or snapshot.frame.n_items
     found["model_version"] = None if newest is None else newest.version
     found["turn_seconds"] = None if newest is None else newest.seconds
     found["history"] = [
@@ -294,7 +300,7 @@ def _worker(connection: Connection, now: Now, clock: float) -> dict[str, Any]:
         for row in reversed(
             connection.execute(
                 select(model.c.at, model.c.seconds, model.c.n_answers)
-                .where(model.c.experiment_id == now.frame.id)
+                .where(model.c.experiment_id == snapshot.frame.id)
                 .order_by(model.c.version.desc())
                 .limit(100)
             ).all()
@@ -304,11 +310,11 @@ def _worker(connection: Connection, now: Now, clock: float) -> dict[str, Any]:
     return found
 
 
-def points(connection: Connection, now: Now) -> list[Point]:
-    """Held-out accuracy over answers: neighbours are put together until each has enough tests."""
+def points(connection: Connection, snapshot: Snapshot) -> list[Point]:
+    """Return held-out accuracies, merged until each point has enough tests."""
     rows = connection.execute(
         select(model.c.n_answers, model.c.accuracy, model.c.tested)
-        .where(model.c.experiment_id == now.frame.id, model.c.tested > 0)
+        .where(model.c.experiment_id == snapshot.frame.id, model.c.tested > 0)
         .order_by(model.c.version)
     )
     found: list[Point] = []
@@ -318,16 +324,16 @@ def points(connection: Connection, now: Now) -> list[Point]:
         right += accuracy * count
         tested += count
         weighted += n_answers * count
-        # Later points may be wider: there are at most fifty or so however long it runs.
+        # Later points merge more tests, which limits the number of points to about fifty.
         if tested >= max(_TESTED_PER_POINT, 0.02 * sum(point.tested for point in found)):
             found.append(Point(weighted / tested, right / tested, int(tested)))
             right = tested = weighted = 0.0
     return found
 
 
-def _accuracy(connection: Connection, now: Now, answers: int) -> dict[str, Any]:
-    curve = points(connection, now)
-    target = now.frame.settings.target_accuracy
+def _accuracy(connection: Connection, snapshot: Snapshot, answers: int) -> dict[str, Any]:
+    curve = points(connection, snapshot)
+    target = snapshot.frame.settings.target_accuracy
     shown = []
     for point in curve:
         low, high = accuracy_band(point.accuracy, point.tested)
@@ -351,10 +357,10 @@ def _accuracy(connection: Connection, now: Now, answers: int) -> dict[str, Any]:
     }
 
 
-def _quality(connection: Connection, now: Now) -> dict[str, int]:
+def _quality(connection: Connection, snapshot: Snapshot) -> dict[str, int]:
     asked, passed = connection.execute(
         _joined(
-            now,
+            snapshot,
             func.count(),
             func.coalesce(func.sum(case((answer.c.winner == served.c.winner, 1), else_=0)), 0),
         ).where(served.c.kind == "check")
@@ -363,7 +369,7 @@ def _quality(connection: Connection, now: Now) -> dict[str, int]:
         select(
             func.count(),
             func.coalesce(func.sum(case((participant.c.state == "blocked", 1), else_=0)), 0),
-        ).where(participant.c.experiment_id == now.frame.id)
+        ).where(participant.c.experiment_id == snapshot.frame.id)
     ).one()
     return {
         "participants": int(people),

@@ -1,4 +1,4 @@
-"""One store for everything that web and worker share: SQLite or PostgreSQL."""
+"""The store: a SQLite or PostgreSQL database that web processes and worker share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MIGRATION_LOCK = 715_202_606
 
 
 class Store:
-    """A database, opened and of the present schema.
+    """A database with the present schema.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Store:
         try:
             with self.write() as connection:
                 if not self.is_sqlite:
-                    # Several processes may start at once on one database.
+                    # Several processes may open the database at once.
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
                 migrate(connection)
         except BaseException:
@@ -55,10 +55,10 @@ class Store:
 
     @contextmanager
     def write(self, *, patient: bool = True) -> Iterator[Connection]:
-        """A transaction that may write; committed, and on disk, when the block ends.
+        """Open a transaction that may write; it is committed, on disk, when the block ends.
 
-        SQLite has one writer at a time. Without ``patient`` waiting for it ends after a moment,
-        with an error that says ``locked``.
+        SQLite has one writer at a time. With ``patient=False`` waiting for it ends after a moment
+        with an error whose message contains ``locked``.
         """
         with self.engine.connect() as connection:
             if self.is_sqlite:
@@ -68,29 +68,29 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A consistent view: what others write meanwhile is not seen."""
+        """Open a transaction with a consistent view of the data."""
         with self.engine.connect() as connection:
             if not self.is_sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             yield connection
 
     def secret(self, connection: Connection) -> bytes:
-        """The key that signs participants' tokens; made once, kept in the database."""
+        """Return the key that signs participants' tokens, which the database keeps."""
         key = select(meta.c.value).where(meta.c.key == "secret")
         row = connection.execute(key).first()
-        if row is None:  # perhaps also for another process that starts at this moment
+        if row is None:  # another process may insert it at the same time
             made = secrets.token_hex(32)
             connection.execute(insert_or_ignore(connection, meta), {"key": "secret", "value": made})
             row = connection.execute(key).one()
         return bytes.fromhex(row[0])
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close all connections."""
         self.engine.dispose()
 
 
 def insert_or_ignore(connection: Connection, table: Any) -> Any:
-    """``INSERT … ON CONFLICT DO NOTHING`` in the dialect of this connection."""
+    """Return ``INSERT … ON CONFLICT DO NOTHING`` in the dialect of this connection."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     return dialect.insert(table).on_conflict_do_nothing()
 
@@ -103,8 +103,8 @@ def _engine(url: str, connections: int) -> Engine:
     if not url.startswith(("sqlite:///", "postgresql+psycopg://")):
         scheme = url.partition(":")[0]
         raise ValueError(
-            "database must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME; "
-            f"got one that begins with {scheme!r}."
+            "The database must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME. "
+            f"Got a URL that begins with {scheme!r} instead."
         )
     try:
         if url.startswith("sqlite"):
@@ -117,7 +117,7 @@ def _engine(url: str, connections: int) -> Engine:
                 url, pool_size=connections, max_overflow=5, pool_pre_ping=True, pool_recycle=1800
             )
     except ArgumentError as error:
-        raise ValueError(f"database is not a URL that can be read: {error}") from None
+        raise ValueError(f"The URL of the database is not valid: {error}") from None
     return engine
 
 
@@ -125,11 +125,11 @@ def _prepare_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
         del record
-        # Python's sqlite3 must not begin transactions on its own: it begins them too late.
+        # Python's sqlite3 must not begin transactions implicitly: it begins them too late.
         connection.isolation_level = None
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode = WAL")
-        # With FULL every commit is on disk before it returns; NORMAL could lose the last ones.
+        # With FULL every commit is on disk before it returns; with NORMAL the last may be lost.
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute("PRAGMA cache_size = -32000")
@@ -137,7 +137,7 @@ def _prepare_sqlite(engine: Engine) -> None:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A writer that begins as a reader cannot wait for its turn: SQLite refuses it at once.
+        # A transaction that begins as a reader cannot wait for the write lock: it fails at once.
         options = connection.get_execution_options()
         if not options.get("immediate"):
             connection.exec_driver_sql("BEGIN")

@@ -1,3 +1,3 @@
-"""The web side of the crowd service."""
+"""The web application of the crowd service."""
 
 from accelerando.crowd.web.app import create_app as create_app

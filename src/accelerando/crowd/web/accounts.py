@@ -1,4 +1,4 @@
-"""Experimenters: passwords, sessions, and how often one may guess."""
+"""Accounts of experimenters: passwords, sessions, and a limit on wrong passwords."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from sqlalchemy import Connection, delete, func, select, update
 
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import experimenter, session, sign_in_failure
 
 __all__ = ["Signed", "check_session", "set_password", "sign_in", "sign_out"]
@@ -35,16 +35,16 @@ class Signed:
 
 
 def password_hash(password: str) -> str:
-    """Argon2id, with the library's present parameters."""
+    """Return the Argon2id hash of a password."""
     return _hasher.hash(password)
 
 
-def set_password(connection: Connection, name: str, hashed: str, now: float) -> None:
-    """Make the account or change its password; whoever was signed in is no longer."""
+def set_password(connection: Connection, name: str, hashed: str, clock: float) -> None:
+    """Create an account or change its password, which ends all its sessions."""
     row = connection.execute(select(experimenter.c.id).where(experimenter.c.name == name)).first()
     if row is None:
         connection.execute(
-            experimenter.insert().values(name=name, password_hash=hashed, created=now)
+            experimenter.insert().values(name=name, password_hash=hashed, created=clock)
         )
         return
     connection.execute(
@@ -54,12 +54,12 @@ def set_password(connection: Connection, name: str, hashed: str, now: float) -> 
 
 
 def has_account(connection: Connection) -> bool:
-    """Whether anybody can sign in."""
+    """Return True if there is an account."""
     return connection.execute(select(experimenter.c.id).limit(1)).first() is not None
 
 
 def stored_hash(connection: Connection, name: str) -> tuple[int | None, str]:
-    """Number and password hash of an experimenter; a hash that nothing matches if unknown."""
+    """Return id and password hash of an account; for unknown names a hash that nothing matches."""
     row = connection.execute(
         select(experimenter.c.id, experimenter.c.password_hash).where(experimenter.c.name == name)
     ).first()
@@ -68,12 +68,12 @@ def stored_hash(connection: Connection, name: str) -> tuple[int | None, str]:
 
 @cache
 def _nobody() -> str:
-    """Checked when the name is unknown: a wrong name takes as long as a wrong password."""
+    """Return a hash to check for unknown names, so that they take as long as wrong passwords."""
     return _hasher.hash(secrets.token_hex(16))
 
 
 def matches(hashed: str, password: str) -> bool:
-    """Whether this is the password; slow on purpose, so not within a transaction."""
+    """Return True if the password matches. Slow on purpose: do not call it in a transaction."""
     try:
         return _hasher.verify(hashed, password)
     except (VerificationError, InvalidHashError):
@@ -81,40 +81,40 @@ def matches(hashed: str, password: str) -> bool:
 
 
 def caller_key(secret: bytes, address: str) -> str:
-    """Tells callers apart without keeping their address."""
+    """Return a keyed hash that identifies a caller without storing the address."""
     return hmac.new(secret, f"caller {address}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
-def require_guesses_left(connection: Connection, caller: str, name: str, now: float) -> None:
-    """Raise Refused, with status 429, after too many wrong passwords."""
-    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.at < now - _WINDOW))
+def check_failures(connection: Connection, caller: str, name: str, clock: float) -> None:
+    """Raise ApiError with status 429 after too many wrong passwords."""
+    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.at < clock - _WINDOW))
     for key, most in ((caller, _PER_CALLER), (_name_key(name), _PER_NAME)):
         count = connection.execute(
             select(func.count()).select_from(sign_in_failure).where(sign_in_failure.c.key == key)
         ).scalar_one()
         if count >= most:
-            raise Refused("too_many", "Too many wrong passwords; try again in five minutes.", 429)
+            raise ApiError("too_many", "Too many wrong passwords; try again in five minutes.", 429)
 
 
-def note_failure(connection: Connection, caller: str, name: str, now: float) -> None:
-    """Count a wrong password."""
+def add_failure(connection: Connection, caller: str, name: str, clock: float) -> None:
+    """Record a wrong password."""
     connection.execute(
         sign_in_failure.insert(),
-        [{"key": caller, "at": now}, {"key": _name_key(name), "at": now}],
+        [{"key": caller, "at": clock}, {"key": _name_key(name), "at": clock}],
     )
 
 
-def sign_in(connection: Connection, number: int, caller: str, now: float) -> str:
-    """Begin a session; its token is told once and kept as a hash only."""
+def sign_in(connection: Connection, number: int, caller: str, clock: float) -> str:
+    """Create a session and return its token; the database stores a hash only."""
     made = secrets.token_urlsafe(32)
-    connection.execute(delete(session).where(session.c.expires < now))
+    connection.execute(delete(session).where(session.c.expires < clock))
     connection.execute(delete(sign_in_failure).where(sign_in_failure.c.key == caller))
     connection.execute(
         session.insert().values(
             token_hash=_hash(made),
             experimenter_id=number,
             csrf=secrets.token_urlsafe(24),
-            expires=now + SESSION_SECONDS,
+            expires=clock + SESSION_SECONDS,
         )
     )
     return made
@@ -125,14 +125,14 @@ def sign_out(connection: Connection, token: str) -> None:
     connection.execute(delete(session).where(session.c.token_hash == _hash(token)))
 
 
-def check_session(connection: Connection, token: str | None, now: float) -> Signed | None:
-    """Whose session this is, if it still is one."""
+def check_session(connection: Connection, token: str | None, clock: float) -> Signed | None:
+    """Return the experimenter of a session, or None if the session is not valid."""
     if not token:
         return None
     row = connection.execute(
         select(experimenter.c.id, experimenter.c.name, session.c.csrf)
         .join(session, session.c.experimenter_id == experimenter.c.id)
-        .where(session.c.token_hash == _hash(token), session.c.expires > now)
+        .where(session.c.token_hash == _hash(token), session.c.expires > clock)
     ).first()
     return None if row is None else Signed(row.id, row.name, row.csrf)
 

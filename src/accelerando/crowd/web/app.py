@@ -1,4 +1,4 @@
-"""The web application: routes, safety, and errors as sentences."""
+"""The web application: routes, middleware and error responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from starlette.types import Scope
 from accelerando import __version__
 from accelerando.crowd.experiment import Limits, SettingsError
 from accelerando.crowd.store import Store
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.web import (
     download_routes,
     experimenter_api,
@@ -27,11 +27,11 @@ from accelerando.crowd.web import (
     participant_api,
     salmon,
 )
+from accelerando.crowd.web.auth import signed_in
 from accelerando.crowd.web.context import Context
-from accelerando.crowd.web.express import Express
-from accelerando.crowd.web.safety import BodyLimit, SafeHeaders
-from accelerando.crowd.web.signing import signed_in
-from accelerando.crowd.web.writer import Writer, is_away
+from accelerando.crowd.web.fast_path import FastPath
+from accelerando.crowd.web.group_commit import GroupCommit, is_unavailable
+from accelerando.crowd.web.middleware import BodyLimit, SafeHeaders
 
 __all__ = ["create_app"]
 
@@ -42,7 +42,7 @@ log = logging.getLogger("accelerando.crowd")
 
 
 def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B008 (frozen)
-    """The service as an ASGI application on this store.
+    """Return the service as an ASGI application on this store.
 
     Examples
     --------
@@ -63,12 +63,12 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
         description="Ask a crowd which of two items is more like a third.",
         lifespan=lifespan,
         openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # their page loads scripts from elsewhere
+        docs_url=None,  # FastAPI's page loads scripts from a CDN
         redoc_url=None,
     )
     with store.write() as connection:
         secret = store.secret(connection)
-    context = Context(store, Writer(store), secret, limits)
+    context = Context(store, GroupCommit(store), secret, limits)
     app.state.context = context
     for part in (participant_api, experimenter_api, download_routes, salmon, media_routes, pages):
         app.include_router(part.router)
@@ -77,17 +77,17 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
     async def may_upload(scope: Scope) -> bool:
         return await signed_in(Request({**scope, "app": app})) is not None
 
-    app.add_middleware(Express, context=context)
+    app.add_middleware(FastPath, context=context)
     app.add_middleware(
         BodyLimit, most=_JSON_BYTES, uploads=limits.upload_bytes, may_upload=may_upload
     )
     app.add_middleware(SafeHeaders)
-    _say_errors(app)
+    _add_error_handlers(app)
     return app
 
 
 class _Static(StaticFiles):
-    """Scripts and style sheets: kept by browsers, which ask whether they are still the same."""
+    """Static files, which browsers cache and revalidate."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -95,16 +95,16 @@ class _Static(StaticFiles):
         return response
 
 
-def _say_errors(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> Response:
+def _add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(ApiError)
+    async def api(request: Request, error: ApiError) -> Response:
         headers = {"retry-after": "300"} if error.status == 429 else {}
-        return _answer(request, error.status, error.code, str(error), headers)
+        return _error_response(request, error.status, error.code, str(error), headers)
 
     @app.exception_handler(SettingsError)
     async def settings(request: Request, error: SettingsError) -> Response:
         problems = [problem.to_json() for problem in error.problems]
-        return _answer(request, 422, "settings", str(error), {}, problems=problems)
+        return _error_response(request, 422, "settings", str(error), {}, problems=problems)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -112,28 +112,29 @@ def _say_errors(app: FastAPI) -> None:
             f"{'.'.join(str(part) for part in found['loc'])}: {found['msg']}"
             for found in error.errors()[:10]
         ]
-        return _answer(request, 422, "invalid", "; ".join(said), {})
+        return _error_response(request, 422, "invalid", "; ".join(said), {})
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         code = {404: "not_found", 405: "method"}.get(error.status_code, "http")
         headers = dict(error.headers or {})
-        return _answer(request, error.status_code, code, str(error.detail), headers)
+        return _error_response(request, error.status_code, code, str(error.detail), headers)
 
     @app.exception_handler(DBAPIError)
     async def database(request: Request, error: DBAPIError) -> Response:
-        if not is_away(error):
-            log.error("database error: %s", type(error.orig).__name__, exc_info=error)
-            return _answer(request, 500, "internal", "Something went wrong on the server.", {})
-        log.warning("the database cannot be written: %s", error.orig)
-        sentence = "The server cannot store anything just now; please try again in a moment."
-        return _answer(request, 503, "unavailable", sentence, {"retry-after": "2"})
+        if not is_unavailable(error):
+            log.error("Database error: %s", type(error.orig).__name__, exc_info=error)
+            sentence = "Something went wrong on the server."
+            return _error_response(request, 500, "internal", sentence, {})
+        log.warning("The database cannot be written: %s", error.orig)
+        sentence = "The server cannot store anything at the moment; please try again soon."
+        return _error_response(request, 503, "unavailable", sentence, {"retry-after": "2"})
 
 
-def _answer(
+def _error_response(
     request: Request, status: int, code: str, message: str, headers: dict[str, str], **more: Any
 ) -> Response:
-    """JSON for programs, a page for people."""
+    """Return an error as JSON for programs, or as a page for browsers."""
     root = request.scope.get("root_path", "")
     path = request.url.path.removeprefix(root)
     is_page = path.startswith(("/e/", "/experiments", "/sign-")) or path == "/"

@@ -1,4 +1,4 @@
-"""What every request can reach."""
+"""The context of requests: store, group commit and settings of the server."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 from accelerando.crowd.experiment import Item, Limits
 from accelerando.crowd.store import Store
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.web.writer import Writer
+from accelerando.crowd.store.experiments import Snapshot
+from accelerando.crowd.web.group_commit import GroupCommit
 
 __all__ = ["Context", "Ctx", "context_of"]
 
@@ -29,28 +29,28 @@ class Context:
     Attributes
     ----------
     store : Store
-    writer : Writer
+    writer : GroupCommit
     secret : bytes
-        Signs participants' tokens.
+        Key that signs participants' tokens.
     limits : Limits
-        Of uploads.
-    open_pages : bool
-        Whether templates are installed; without them there is the API only.
+        Limits of uploads.
+    cache : dict
+        Results that requests share.
     """
 
     store: Store
-    writer: Writer
+    writer: GroupCommit
     secret: bytes
     limits: Limits = field(default_factory=Limits)
     _items: dict[tuple[int, float], list[Item]] = field(default_factory=dict)
     cache: dict[str, Any] = field(default_factory=dict)
 
     async def write(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """In a transaction of the writer."""
+        """Run a function in a transaction of the writer."""
         return await self.writer.run(function, *arguments)
 
     async def read(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """In a thread of its own, with a view of its own: however long it takes, nobody waits."""
+        """Run a function in a read transaction in a thread, so that it delays no other request."""
 
         def work() -> Result:
             with self.store.read() as connection:
@@ -58,29 +58,29 @@ class Context:
 
         return await anyio.to_thread.run_sync(work)
 
-    def items(self, connection: Connection, now: Now) -> list[Item]:
-        """The items of an experiment, remembered."""
-        key = now.frame.id, now.frame.created
+    def items(self, connection: Connection, snapshot: Snapshot) -> list[Item]:
+        """Return the items of an experiment, cached."""
+        key = snapshot.frame.id, snapshot.frame.created
         if key not in self._items:
             if len(self._items) > 50:
                 self._items.clear()
-            self._items[key] = stored.items_of(connection, now.frame.id)
+            self._items[key] = stored.items_of(connection, snapshot.frame.id)
         return self._items[key]
 
     @staticmethod
     def clock() -> float:
-        """Seconds since 1970."""
+        """Return the Unix time."""
         return time.time()
 
 
 def context_of(request: Request) -> Context:
-    """The context of the app that got this request."""
+    """Return the context of the application of this request."""
     context: Context = request.app.state.context
     return context
 
 
 async def _depend(request: Request) -> Context:
-    # A coroutine, though it awaits nothing: anything else FastAPI would run in a thread.
+    # A coroutine, because FastAPI runs plain functions in a thread.
     return context_of(request)
 
 

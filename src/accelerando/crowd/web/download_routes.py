@@ -1,4 +1,4 @@
-"""Downloads, and the way back."""
+"""Routes of downloads and of restoring an archive."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sqlalchemy import Connection
 
 from accelerando.crowd.store import archive, export, people, statistics
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.experiments import Snapshot
+from accelerando.crowd.web.auth import Experimenter
 from accelerando.crowd.web.context import Ctx
 from accelerando.crowd.web.experimenter_api import Summary, require_name
 from accelerando.crowd.web.participant_api import Name
-from accelerando.crowd.web.shapes import ErrorOut
-from accelerando.crowd.web.signing import Experimenter
+from accelerando.crowd.web.schemas import ErrorOut
 
 __all__ = ["router"]
 
@@ -55,7 +55,7 @@ _CHUNK = 1 << 16
     summary="Answers, positions, archive",
 )
 async def download(name: Name, what: What, context: Ctx, who: Experimenter) -> Response:
-    """Written to a file first: what arrives is complete, and of one moment."""
+    """Send a download. It is written to a temporary file first, within one transaction."""
     del who
 
     def write() -> IO[bytes]:
@@ -92,7 +92,7 @@ async def restore(
     archive_file: Annotated[UploadFile, File(alias="archive", description="archive.zip")],
     name: Annotated[str, Form(max_length=63)] = "",
 ) -> Summary:
-    """From its archive, under its own name or another; it is paused until it is resumed."""
+    """Restore an archive under its name or another one. The experiment is paused at first."""
     data = await archive_file.read()
     checked = await anyio.to_thread.run_sync(archive.read_archive, data, context.limits)
     chosen = name or checked.made.settings.name
@@ -108,48 +108,52 @@ async def restore(
     return Summary(**await context.read(statistics.summary, chosen, root))
 
 
-def _text(make: Callable[[Connection, Now], Iterator[str]]) -> Callable[..., None]:
-    def write(connection: Connection, now: Now, file: IO[bytes]) -> None:
-        for part in make(connection, now):
+def _text(make: Callable[[Connection, Snapshot], Iterator[str]]) -> Callable[..., None]:
+    def write(connection: Connection, snapshot: Snapshot, file: IO[bytes]) -> None:
+        for part in make(connection, snapshot):
             file.write(part.encode())
 
     return write
 
 
-def _skips(connection: Connection, now: Now) -> Iterator[str]:
-    return export.answers_csv(connection, now, skips=True)
+def _skips(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
+    return export.answers_csv(connection, snapshot, skips=True)
 
 
-def _embedding(connection: Connection, now: Now) -> Iterator[str]:
-    _, row = statistics.embedding(connection, now.frame.name)
+def _embedding(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
+    _, row = statistics.embedding(connection, snapshot.frame.name)
     if row is None:
-        raise Refused("no_embedding", "There are too few answers for an embedding yet.", 404)
-    return export.embedding_csv(connection, now, row.positions)
+        raise ApiError("no_embedding", "There are too few answers for an embedding yet.", 404)
+    return export.embedding_csv(connection, snapshot, row.positions)
 
 
-def _participants(connection: Connection, now: Now) -> Iterator[str]:
-    return export.participants_csv(connection, now, people.qualities(connection, now))
+def _participants(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
+    return export.participants_csv(connection, snapshot, people.qualities(connection, snapshot))
 
 
-def _settings(connection: Connection, now: Now) -> Iterator[str]:
-    """Readable by ``crowd serve`` again, if the items' files are beside it."""
-    described = now.frame.settings.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    items = stored.items_of(connection, now.frame.id)
+def _settings(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the settings as YAML that ``crowd serve`` can read next to the items' files."""
+    described = snapshot.frame.settings.model_dump(
+        mode="json", by_alias=True, exclude_defaults=True
+    )
+    items = stored.items_of(connection, snapshot.frame.id)
     listed = [
         item.text if item.kind == "text" else {item.kind: item.html or item.text, "alt": item.alt}
         for item in items
     ]
     yield yaml.safe_dump(
-        {"name": now.frame.name, **described, "items": listed}, sort_keys=False, allow_unicode=True
+        {"name": snapshot.frame.name, **described, "items": listed},
+        sort_keys=False,
+        allow_unicode=True,
     )
 
 
-def _parquet(connection: Connection, now: Now, file: IO[bytes]) -> None:
-    file.write(export.answers_parquet(connection, now))
+def _parquet(connection: Connection, snapshot: Snapshot, file: IO[bytes]) -> None:
+    file.write(export.answers_parquet(connection, snapshot))
 
 
-def _codebook(connection: Connection, now: Now) -> Iterator[str]:
-    del connection, now
+def _codebook(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
+    del connection, snapshot
     yield export.CODEBOOK + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The experimenter's side of the API."""
+"""HTTP interface of experimenters."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ from accelerando.crowd.experiment import Experiment, Files, make_experiment, rea
 from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import participants, people, statistics
-from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.web import accounts
-from accelerando.crowd.web.context import Context, Ctx
-from accelerando.crowd.web.participant_api import Name
-from accelerando.crowd.web.shapes import ErrorOut, item_json
-from accelerando.crowd.web.signing import (
+from accelerando.crowd.web.auth import (
     COOKIE,
     Experimenter,
     forget,
@@ -31,6 +28,9 @@ from accelerando.crowd.web.signing import (
     signed_in,
     try_password,
 )
+from accelerando.crowd.web.context import Context, Ctx
+from accelerando.crowd.web.participant_api import Name
+from accelerando.crowd.web.schemas import ErrorOut, item_json
 
 __all__ = ["Summary", "require_name", "router"]
 
@@ -49,14 +49,14 @@ class SignIn(BaseModel):
 
 
 class SessionInfo(BaseModel):
-    """Who is signed in, and the token that writes need."""
+    """The name of the experimenter, and the CSRF token that writes need."""
 
     experimenter: str
     csrf: str
 
 
 class Summary(BaseModel):
-    """An experiment in a few numbers."""
+    """Summary of an experiment."""
 
     name: str
     title: str
@@ -74,7 +74,7 @@ class Summary(BaseModel):
 
 
 class Confirm(BaseModel):
-    """The experiment's name once more."""
+    """The experiment's name, repeated."""
 
     confirm: str = Field(max_length=200)
 
@@ -84,7 +84,7 @@ class Confirm(BaseModel):
 
 @router.post("/api/v1/session", response_model=SessionInfo, summary="Sign in")
 async def sign_in(request: Request, body: SignIn, context: Ctx) -> JSONResponse:
-    """Sets the session's cookie. After eight wrong passwords one has to wait."""
+    """Set the session cookie. After eight wrong passwords sign-in is blocked for five minutes."""
     require_same_origin(request)
     token = await try_password(request, body.name, body.password)
     signed = await context.read(accounts.check_session, token, context.clock())
@@ -96,16 +96,16 @@ async def sign_in(request: Request, body: SignIn, context: Ctx) -> JSONResponse:
 
 @router.get("/api/v1/session", response_model=SessionInfo, summary="Who is signed in")
 async def session(request: Request) -> JSONResponse:
-    """With the token that writes need."""
+    """Return the name of the experimenter, and the CSRF token that writes need."""
     signed = await signed_in(request)
     if signed is None:
-        raise Refused("sign_in", "Please sign in.", 401)
+        raise ApiError("sign_in", "Please sign in.", 401)
     return JSONResponse({"experimenter": signed.name, "csrf": signed.csrf})
 
 
 @router.delete("/api/v1/session", status_code=204, summary="Sign out")
 async def sign_out(request: Request, context: Ctx, who: Experimenter) -> Response:
-    """Ends the session on the server, too."""
+    """End the session on the server and delete its cookie."""
     del who
     await context.write(accounts.sign_out, request.cookies[COOKIE])
     response = Response(status_code=204)
@@ -120,22 +120,22 @@ async def sign_out(request: Request, context: Ctx, who: Experimenter) -> Respons
 async def all_experiments(
     request: Request, context: Ctx, who: Experimenter
 ) -> dict[str, list[Summary]]:
-    """Oldest first."""
+    """Return all experiments, oldest first."""
     del who
     found = await context.read(statistics.summaries, _root(request))
     return {"experiments": [Summary(**one) for one in found]}
 
 
-@router.post("/api/v1/experiments", status_code=201, summary="Make an experiment")
+@router.post("/api/v1/experiments", status_code=201, summary="Create an experiment")
 async def create(
     request: Request,
     context: Ctx,
     who: Experimenter,
     settings: Annotated[UploadFile, File(description="experiment.yaml, or Salmon's init.yaml")],
-    items: Annotated[list[UploadFile], File(description="ZIP, CSV, pictures, films, sounds")] = [],  # noqa: B006
+    items: Annotated[list[UploadFile], File(description="ZIP, CSV, images, videos, sounds")] = [],  # noqa: B006
     name: Annotated[str, Form(max_length=63)] = "",
 ) -> Summary:
-    """All problems of the files are reported at once, with their lines."""
+    """Create an experiment, or report all problems of its files with their lines."""
     text = await settings.read(4_000_000)
     uploads = [(item.filename or "file", await item.read()) for item in items]
 
@@ -160,20 +160,20 @@ async def create(
 
 @router.get("/api/v1/experiments/{name}", summary="One experiment")
 async def one(request: Request, name: Name, context: Ctx, who: Experimenter) -> Summary:
-    """In a few numbers."""
+    """Return a summary of the experiment."""
     del who
     return Summary(**await context.read(statistics.summary, name, _root(request)))
 
 
 @router.post("/api/v1/experiments/{name}/pause", summary="Pause")
 async def pause(request: Request, name: Name, context: Ctx, who: Experimenter) -> Summary:
-    """No new queries are handed out; answers to open ones are still taken."""
+    """Pause the experiment: no new queries, but answers to open ones are stored."""
     return await _set_state(request, name, context, who.name, "paused")
 
 
 @router.post("/api/v1/experiments/{name}/resume", summary="Resume")
 async def resume(request: Request, name: Name, context: Ctx, who: Experimenter) -> Summary:
-    """Participants' pages go on by themselves."""
+    """Resume the experiment. Participants' pages continue automatically."""
     return await _set_state(request, name, context, who.name, "running")
 
 
@@ -183,8 +183,8 @@ async def _set_state(
     clock = context.clock()
 
     def change(connection: Connection) -> None:
-        now = stored.find(connection, name)
-        stored.set_state(connection, now.frame.id, state)
+        snapshot = stored.find(connection, name)
+        stored.set_state(connection, snapshot.frame.id, state)
         stored.note(connection, clock, who, state, name)
 
     await context.write(change)
@@ -193,28 +193,28 @@ async def _set_state(
 
 @router.delete("/api/v1/experiments/{name}", status_code=204, summary="Delete")
 async def delete(name: Name, body: Confirm, context: Ctx, who: Experimenter) -> Response:
-    """Everything about it is gone. ``confirm`` must be the experiment's name."""
+    """Delete the experiment and all its data. ``confirm`` must be its name."""
     clock = context.clock()
 
     def remove(connection: Connection) -> None:
-        now = stored.find(connection, name)
+        snapshot = stored.find(connection, name)
         if body.confirm != name:
-            raise Refused("confirm", f"To delete it, confirm with its name, {name!r}.", 422)
-        stored.remove(connection, now.frame.id)
+            raise ApiError("confirm", f"To delete it, confirm with its name, {name!r}.", 422)
+        stored.remove(connection, snapshot.frame.id)
         stored.note(connection, clock, who.name, "delete", name)
 
     await context.write(remove)
     return Response(status_code=204)
 
 
-# -- what is going on -----------------------------------------------------------------------------
+# -- monitoring ------------------------------------------------------------------------------------
 
 
-@router.get("/api/v1/experiments/{name}/dashboard", summary="Everything the dashboard draws")
+@router.get("/api/v1/experiments/{name}/dashboard", summary="Data of the dashboard")
 async def dashboard(
     request: Request, name: Name, context: Ctx, who: Experimenter
 ) -> dict[str, Any]:
-    """Counted anew at most once a second, less often when counting takes long."""
+    """Return the data of the dashboard, computed at most once a second."""
     del who
     kept: dict[str, tuple[float, dict[str, Any]]] = context.cache.setdefault("dashboards", {})
     begin = time.monotonic()
@@ -236,14 +236,14 @@ async def dashboard(
 async def embedding(
     request: Request, name: Name, context: Ctx, who: Experimenter
 ) -> dict[str, Any]:
-    """404 with code ``no_embedding`` until there is one."""
+    """Return the newest embedding, or 404 with code ``no_embedding`` before the first."""
     del who
-    now, row = await context.read(statistics.embedding, name)
+    snapshot, row = await context.read(statistics.embedding, name)
     if row is None:
-        raise Refused("no_embedding", "There are too few answers for an embedding yet.", 404)
+        raise ApiError("no_embedding", "There are too few answers for an embedding yet.", 404)
 
     def look(connection: Connection) -> list[Any]:
-        return context.items(connection, now)
+        return context.items(connection, snapshot)
 
     root = _root(request)
     items = await context.read(look)
@@ -252,13 +252,13 @@ async def embedding(
         "answers": row.n_answers,
         "at": row.at,
         "positions": row.positions,
-        "items": [item_json(item, k, now.frame, root) for k, item in enumerate(items)],
+        "items": [item_json(item, k, snapshot.frame, root) for k, item in enumerate(items)],
     }
 
 
-@router.get("/api/v1/experiments/{name}/participants", summary="Who answers, and how carefully")
+@router.get("/api/v1/experiments/{name}/participants", summary="Participants and their attention")
 async def all_participants(name: Name, context: Ctx, who: Experimenter) -> dict[str, Any]:
-    """Newest first."""
+    """Return all participants, newest first."""
     del who
 
     def look(connection: Connection) -> list[dict[str, Any]]:
@@ -269,13 +269,13 @@ async def all_participants(name: Name, context: Ctx, who: Experimenter) -> dict[
 
 @router.post("/api/v1/experiments/{name}/participants/{person}/block", summary="Block")
 async def block(name: Name, person: PersonId, context: Ctx, who: Experimenter) -> dict[str, Any]:
-    """No more queries for them, and the embedding is fitted without their answers."""
+    """Block a participant: no more queries, and the fit ignores their answers."""
     return await _set_blocked(name, person, context, who.name, True)
 
 
 @router.post("/api/v1/experiments/{name}/participants/{person}/unblock", summary="Unblock")
 async def unblock(name: Name, person: PersonId, context: Ctx, who: Experimenter) -> dict[str, Any]:
-    """Their answers count again."""
+    """Unblock a participant."""
     return await _set_blocked(name, person, context, who.name, False)
 
 
@@ -285,11 +285,11 @@ async def _set_blocked(
     clock = context.clock()
 
     def change(connection: Connection) -> dict[str, Any]:
-        now = _find_person(connection, name, person)
-        participants.set_blocked(connection, now, person, blocked)
+        snapshot = _find_person(connection, name, person)
+        participants.set_blocked(connection, snapshot, person, blocked)
         action = "block" if blocked else "unblock"
         stored.note(connection, clock, who, action, f"{name} participant {person}")
-        return people.qualities(connection, now, person)[0]
+        return people.qualities(connection, snapshot, person)[0]
 
     return await context.write(change)
 
@@ -298,12 +298,12 @@ async def _set_blocked(
     "/api/v1/experiments/{name}/participants/{person}", status_code=204, summary="Delete a person"
 )
 async def delete_person(name: Name, person: PersonId, context: Ctx, who: Experimenter) -> Response:
-    """With all their answers."""
+    """Delete a participant and all their answers."""
     clock = context.clock()
 
     def remove(connection: Connection) -> None:
-        now = _find_person(connection, name, person)
-        participants.remove(connection, now, person)
+        snapshot = _find_person(connection, name, person)
+        participants.remove(connection, snapshot, person)
         subject = f"{name} participant {person}"
         stored.note(connection, clock, who.name, "delete participant", subject)
 
@@ -311,13 +311,13 @@ async def delete_person(name: Name, person: PersonId, context: Ctx, who: Experim
     return Response(status_code=204)
 
 
-def _find_person(connection: Connection, name: str, person: int) -> Now:
-    now = stored.find(connection, name)
+def _find_person(connection: Connection, name: str, person: int) -> Snapshot:
+    snapshot = stored.find(connection, name)
     try:
-        participants.get(connection, now, person, lock=True)
-    except Refused:
-        raise Refused("unknown_participant", "There is no such participant.", 404) from None
-    return now
+        participants.get(connection, snapshot, person, lock=True)
+    except ApiError:
+        raise ApiError("unknown_participant", "There is no such participant.", 404) from None
+    return snapshot
 
 
 # -- health ---------------------------------------------------------------------------------------
@@ -325,14 +325,14 @@ def _find_person(connection: Connection, name: str, person: int) -> Now:
 
 @router.get("/health", summary="Is the service up?")
 async def health(context: Ctx) -> dict[str, bool]:
-    """For load balancers; says nothing about experiments."""
+    """Return ``ok`` for load balancers, without data about experiments."""
     await context.read(accounts.has_account)
     return {"ok": True}
 
 
 @router.get("/api/v1/health", summary="Worker, queue and database")
 async def full_health(context: Ctx, who: Experimenter) -> dict[str, Any]:
-    """Is the worker alive, and how long are its turns?"""
+    """Return the state of the worker and the length of the queues."""
     del who
     return await context.read(statistics.health, context.clock())
 
@@ -343,7 +343,7 @@ def _root(request: Request) -> str:
 
 
 def require_name(name: str) -> None:
-    """Raise SettingsError unless this can be part of a link."""
+    """Raise SettingsError unless the name can be part of a URL."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
         raise SettingsError(
             [

@@ -1,4 +1,4 @@
-"""Pictures, films and sounds, straight from the store."""
+"""Route of images, videos and sounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from accelerando.crowd.experiment import Media
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.web.context import Ctx
 from accelerando.crowd.web.participant_api import Name
 
@@ -21,27 +21,27 @@ __all__ = ["router"]
 router = APIRouter(tags=["media"])
 
 Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}\.[a-z0-9]{2,4}$")]
-_KEPT_BYTES = 64 * 2**20
-# An SVG that is opened by itself would be a page of this server: it gets no rights at all.
+_CACHE_BYTES = 64 * 2**20
+# An SVG opened by itself is a page of this server: the sandbox removes all its rights.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
-class Shelf:
-    """The media asked for last, up to so many bytes."""
+class MediaCache:
+    """An LRU cache of media with a limit in bytes."""
 
-    def __init__(self, most: int = _KEPT_BYTES) -> None:
+    def __init__(self, most: int = _CACHE_BYTES) -> None:
         self._most, self._size = most, 0
         self._files: OrderedDict[tuple[str, str], Media] = OrderedDict()
 
     def get(self, key: tuple[str, str]) -> Media | None:
-        """A file that is on the shelf."""
+        """Return a file, or None if it is not in the cache."""
         found = self._files.get(key)
         if found is not None:
             self._files.move_to_end(key)
         return found
 
     def put(self, key: tuple[str, str], media: Media) -> None:
-        """Make room for one more."""
+        """Add a file and evict the least recently used ones."""
         if key in self._files or len(media.data) > self._most // 4:
             return
         self._files[key] = media
@@ -51,11 +51,11 @@ class Shelf:
             self._size -= len(old.data)
 
 
-@router.get("/media/{name}/{key}", response_class=Response, summary="A picture, film or sound")
+@router.get("/media/{name}/{key}", response_class=Response, summary="An image, video or sound")
 async def media(request: Request, name: Name, key: Key, context: Ctx) -> Response:
-    """Never changes under its address, so browsers may keep it."""
-    shelf: Shelf = context.cache.setdefault("shelf", Shelf())
-    found = shelf.get((name, key))
+    """Return a file. Its URL contains its hash, so browsers may cache it forever."""
+    media_cache: MediaCache = context.cache.setdefault("media", MediaCache())
+    found = media_cache.get((name, key))
     if found is None:
 
         def look(connection: Connection) -> Media | None:
@@ -63,8 +63,8 @@ async def media(request: Request, name: Name, key: Key, context: Ctx) -> Respons
 
         found = await context.read(look)
         if found is None:
-            raise Refused("unknown_media", "There is no such file.", 404)
-        shelf.put((name, key), found)
+            raise ApiError("unknown_media", "There is no such file.", 404)
+        media_cache.put((name, key), found)
     headers = {
         "cache-control": "public, max-age=31536000, immutable",
         "content-security-policy": _POLICY,
@@ -85,7 +85,7 @@ async def media(request: Request, name: Name, key: Key, context: Ctx) -> Respons
 
 
 def _range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Begin and end of one range of bytes; films on iPads are asked for in pieces."""
+    """Return begin and end of a range of bytes, which browsers request for videos."""
     found = re.fullmatch(r"bytes=([0-9]{0,15})-([0-9]{0,15})", header or "")
     if found is None or not (found[1] or found[2]):
         return None

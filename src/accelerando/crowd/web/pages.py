@@ -1,4 +1,4 @@
-"""The pages: templates filled with what the API would say."""
+"""HTML pages of participants and experimenters."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from accelerando.crowd.experiment.html import clean_html
 from accelerando.crowd.experiment.texts import TEXTS
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import statistics
-from accelerando.crowd.store.experiments import Now
-from accelerando.crowd.store.refused import Refused
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.web import accounts
-from accelerando.crowd.web.context import Ctx
-from accelerando.crowd.web.participant_api import Name
-from accelerando.crowd.web.safety import page_policy
-from accelerando.crowd.web.signing import (
+from accelerando.crowd.web.auth import (
     COOKIE,
     CSRF_COOKIE,
+    check_csrf,
     check_form_token,
     forget,
     form_token,
-    may_write,
     set_session,
     signed_in,
     try_password,
 )
+from accelerando.crowd.web.context import Ctx
+from accelerando.crowd.web.middleware import page_policy
+from accelerando.crowd.web.participant_api import Name
 
 __all__ = ["STATIC", "error_page", "router"]
 
@@ -53,7 +53,7 @@ _templates = Environment(
 def render(
     request: Request, template: str, data: dict[str, Any], *, status: int = 200, **more: Any
 ) -> HTMLResponse:
-    """Fill in a template; ``data`` is there as variables and, for scripts, as a whole."""
+    """Render a template. It gets `data` as variables and, for scripts, as one object."""
     root = request.scope.get("root_path", "")
 
     def url(path: str) -> str:
@@ -66,7 +66,7 @@ def render(
 
 
 def error_page(request: Request, status: int, title: str, detail: str) -> HTMLResponse:
-    """What a person sees who went wrong."""
+    """Return the page of an error."""
     return render(
         request, "error.html", {"status": status, "title": title, "detail": detail}, status=status
     )
@@ -74,11 +74,11 @@ def error_page(request: Request, status: int, title: str, detail: str) -> HTMLRe
 
 @router.get("/")
 async def front(request: Request, context: Ctx) -> Response:
-    """The experiments of this server, or the only one."""
+    """List the running experiments, or redirect to the only one."""
 
-    def look(connection: Connection) -> list[Now]:
+    def look(connection: Connection) -> list[Snapshot]:
         found = [stored.find(connection, name) for name in stored.names(connection)]
-        return [now for now in found if not now.paused]
+        return [snapshot for snapshot in found if not snapshot.paused]
 
     running = await context.read(look)
     root = request.scope.get("root_path", "")
@@ -87,24 +87,24 @@ async def front(request: Request, context: Ctx) -> Response:
         return RedirectResponse(f"{root}/e/{running[0].frame.name}/{query}", status_code=302)
     listed = [
         {
-            "name": now.frame.name,
-            "title": now.frame.settings.title,
-            "url": f"{root}/e/{now.frame.name}/",
+            "name": snapshot.frame.name,
+            "title": snapshot.frame.settings.title,
+            "url": f"{root}/e/{snapshot.frame.name}/",
         }
-        for now in running
+        for snapshot in running
     ]
     return render(request, "index.html", {"experiments": listed})
 
 
 @router.get("/favicon.ico")
 async def icon() -> Response:
-    """What browsers ask for beside anything that is no page of ours, such as a download."""
+    """Return the icon that browsers request for downloads and other non-pages."""
     return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml")
 
 
 @router.get("/e/{name}")
 async def participant_without_slash(request: Request, name: Name) -> Response:
-    """The same page: relative addresses in it need the slash."""
+    """Redirect to the page with a slash, which its relative URLs need."""
     query = f"?{request.url.query}" if request.url.query else ""
     root = request.scope.get("root_path", "")
     return RedirectResponse(f"{root}/e/{name}/{query}", status_code=307)
@@ -112,17 +112,17 @@ async def participant_without_slash(request: Request, name: Name) -> Response:
 
 @router.get("/e/{name}/")
 async def participant(request: Request, name: Name, context: Ctx) -> Response:
-    """The page on which people answer. It writes nothing: crawlers and previews come here, too."""
+    """Return the participant's page. It writes nothing, because crawlers load it, too."""
 
-    def look(connection: Connection) -> tuple[Now, list[Item]]:
-        now = stored.find(connection, name)
-        return now, context.items(connection, now)
+    def look(connection: Connection) -> tuple[Snapshot, list[Item]]:
+        snapshot = stored.find(connection, name)
+        return snapshot, context.items(connection, snapshot)
 
-    now, items = await context.read(look)
+    snapshot, items = await context.read(look)
     root = request.scope.get("root_path", "")
-    page = page_data(now, items, root)
+    page = page_data(snapshot, items, root)
     response = render(request, "participant.html", page, lang=page["language"], page=page)
-    hosts = now.frame.settings.media_hosts
+    hosts = snapshot.frame.settings.media_hosts
     if hosts:
         response.headers["content-security-policy"] = page_policy(hosts)
     return response
@@ -130,14 +130,14 @@ async def participant(request: Request, name: Name, context: Ctx) -> Response:
 
 @router.get("/e/{name}/style.css")
 async def style(name: Name, context: Ctx) -> Response:
-    """What the experimenter adds to the page's looks."""
-    now = await context.read(stored.find, name)
-    return Response(now.frame.settings.css, media_type="text/css")
+    """Return the experimenter's style sheet."""
+    snapshot = await context.read(stored.find, name)
+    return Response(snapshot.frame.settings.css, media_type="text/css")
 
 
-def page_data(now: Now, items: list[Item], root: str) -> dict[str, Any]:
-    """Everything the participant's page needs before the first query."""
-    settings, name = now.frame.settings, now.frame.name
+def page_data(snapshot: Snapshot, items: list[Item], root: str) -> dict[str, Any]:
+    """Return the data that the participant's page needs before the first query."""
+    settings, name = snapshot.frame.settings, snapshot.frame.name
     pictures = [f"{root}/media/{name}/{item.media}" for item in items if item.kind == "image"]
     consent = settings.consent
     return {
@@ -172,7 +172,7 @@ def page_data(now: Now, items: list[Item], root: str) -> dict[str, Any]:
 
 @router.get("/sign-in")
 async def sign_in_page(request: Request, next: str = "/experiments") -> Response:
-    """The form."""
+    """Return the sign-in form."""
     return _sign_in_form(request, next)
 
 
@@ -184,12 +184,12 @@ async def sign_in(
     csrf: Annotated[str, Form(max_length=100)] = "",
     next: Annotated[str, Form(max_length=500)] = "/experiments",
 ) -> Response:
-    """Check name and password; begin a session."""
+    """Check name and password and start a session."""
     try:
         check_form_token(request, csrf)
         token = await try_password(request, name, password)
-    except Refused as refused:
-        return _sign_in_form(request, next, str(refused), refused.status)
+    except ApiError as error:
+        return _sign_in_form(request, next, str(error), error.status)
     root = request.scope.get("root_path", "")
     response = RedirectResponse(f"{root}{_inside(next)}", status_code=303)
     set_session(request, response, token)
@@ -206,7 +206,7 @@ async def sign_out(
     root = request.scope.get("root_path", "")
     response = RedirectResponse(f"{root}/sign-in", status_code=303)
     if signed is not None:
-        may_write(request, signed, csrf)
+        check_csrf(request, signed, csrf)
         await context.write(accounts.sign_out, request.cookies[COOKIE])
         forget(request, response)
     return response
@@ -214,7 +214,7 @@ async def sign_out(
 
 @router.get("/experiments")
 async def experiments(request: Request, context: Ctx) -> Response:
-    """All experiments, for the experimenter."""
+    """Return the experimenter's list of experiments."""
     signed = await signed_in(request)
     if signed is None:
         return _to_sign_in(request)
@@ -229,7 +229,7 @@ async def experiments(request: Request, context: Ctx) -> Response:
 
 @router.get("/experiments/{name}")
 async def dashboard(request: Request, name: Name, context: Ctx) -> Response:
-    """One experiment, for the experimenter."""
+    """Return the dashboard of an experiment."""
     signed = await signed_in(request)
     if signed is None:
         return _to_sign_in(request)
@@ -270,6 +270,6 @@ def _sign_in_form(
 
 
 def _inside(path: str) -> str:
-    """A path on this server: nobody is sent elsewhere after signing in."""
+    """Return the path if it is a page of experimenters, else the list of experiments."""
     plain = path.startswith("/experiments") and "\\" not in path and path.isprintable()
     return path if plain else "/experiments"

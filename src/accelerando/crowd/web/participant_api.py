@@ -1,4 +1,4 @@
-"""The participant's side of the API."""
+"""HTTP interface of participants."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sqlalchemy import Connection
 
 from accelerando.crowd.experiment import Item
 from accelerando.crowd.store import session
-from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.session import Standing
 from accelerando.crowd.web.context import Context, Ctx
-from accelerando.crowd.web.shapes import (
+from accelerando.crowd.web.schemas import (
     AnswerIn,
     ConsentIn,
     ErrorOut,
@@ -28,7 +28,7 @@ __all__ = ["Name", "cookie_name", "router", "set_participant", "shown_token"]
 Name = Annotated[
     str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$", description="The experiment's name.")
 ]
-Count = Annotated[int, Query(ge=0, le=5, description="How many queries to have open.")]
+Count = Annotated[int, Query(ge=0, le=5, description="Number of open queries.")]
 
 _YEAR = 365 * 24 * 3600
 _REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -39,12 +39,12 @@ router = APIRouter(prefix="/api/v1/experiments/{name}", tags=["participant"], re
 
 
 def cookie_name(name: str) -> str:
-    """Of the participant's token."""
+    """Return the name of the cookie with the participant's token."""
     return f"accelerando_participant_{name}"
 
 
 def shown_token(request: Request, name: str) -> str | None:
-    """The token that came with a request: in its header, or in a cookie."""
+    """Return the token of a request, from its header or its cookie."""
     header = request.headers.get("authorization", "")
     if header[:7].lower() == "bearer ":
         return header[7:].strip()
@@ -54,25 +54,25 @@ def shown_token(request: Request, name: str) -> str | None:
 async def run(
     request: Request, context: Context, function: Callable[..., Standing], *arguments: Any
 ) -> JSONResponse:
-    """One step of a session in a transaction, and where the participant stands after it."""
+    """Run a step of a session in a transaction and return the session as JSON."""
 
     def work(connection: Connection) -> tuple[Standing, list[Item]]:
         standing = function(connection, *arguments)
-        return standing, context.items(connection, standing.now)
+        return standing, context.items(connection, standing.snapshot)
 
     standing, items = await context.write(work)
     root = request.scope.get("root_path", "")
     shown = session_json(standing, items, context.secret, root)
     response = JSONResponse(shown)
-    # A page that keeps its token itself has no use for a cookie.
+    # Clients that send the token in a header need no cookie.
     if shown["token"] and "authorization" not in request.headers:
-        set_participant(request, response, standing.now, shown["token"])
+        set_participant(request, response, standing.snapshot, shown["token"])
     return response
 
 
-def set_participant(request: Request, response: Response, now: Now, token: str) -> None:
-    """Let the browser remember who it is."""
-    name = cookie_name(now.frame.name)
+def set_participant(request: Request, response: Response, snapshot: Snapshot, token: str) -> None:
+    """Store the participant's token in a cookie."""
+    name = cookie_name(snapshot.frame.name)
     if request.cookies.get(name) != token:
         response.set_cookie(
             name,
@@ -85,9 +85,9 @@ def set_participant(request: Request, response: Response, now: Now, token: str) 
         )
 
 
-@router.post("/participants", response_model=SessionOut, summary="Begin or go on")
+@router.post("/participants", response_model=SessionOut, summary="Start or continue a session")
 async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx) -> JSONResponse:
-    """Opens a session, or finds the one that this browser or this participant's link had before."""
+    """Create a session, or find the earlier one of this browser or this participant's link."""
     return await run(
         request,
         context,
@@ -104,7 +104,7 @@ async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx)
 
 @router.post("/consent", response_model=SessionOut, summary="Agree to take part, or not")
 async def consent(request: Request, name: Name, body: ConsentIn, context: Ctx) -> JSONResponse:
-    """Queries are handed out after ``agreed: true`` only, if the experiment asks for consent."""
+    """Record consent. If the experiment asks for it, queries come after ``agreed: true`` only."""
     shown = shown_token(request, name)
     return await run(
         request, context, session.consent, name, context.secret, shown, body.agreed, context.clock()
@@ -113,7 +113,7 @@ async def consent(request: Request, name: Name, body: ConsentIn, context: Ctx) -
 
 @router.get("/queries", response_model=SessionOut, summary="Open queries")
 async def queries(request: Request, name: Name, context: Ctx, count: Count = 2) -> JSONResponse:
-    """The same ones after a reload; new ones are added until there are ``count``."""
+    """Return the open queries, the same ones after a reload, with new ones up to ``count``."""
     shown = shown_token(request, name)
     return await run(
         request, context, session.look, name, context.secret, shown, count, context.clock()
@@ -122,7 +122,7 @@ async def queries(request: Request, name: Name, context: Ctx, count: Count = 2) 
 
 @router.post("/answers", response_model=SessionOut, summary="Answer a query, or skip it")
 async def answers(request: Request, name: Name, body: AnswerIn, context: Ctx) -> JSONResponse:
-    """Stored once however often it is sent; on disk before this returns."""
+    """Store an answer. It is stored once, and it is on disk before the response."""
     return await run(
         request,
         context,
@@ -141,7 +141,7 @@ async def answers(request: Request, name: Name, body: AnswerIn, context: Ctx) ->
 
 @router.post("/withdraw", response_model=SessionOut, summary="Withdraw")
 async def withdraw(request: Request, name: Name, context: Ctx) -> JSONResponse:
-    """Deletes all answers of this participant."""
+    """Delete all answers of this participant."""
     shown = shown_token(request, name)
     return await run(
         request, context, session.withdraw, name, context.secret, shown, context.clock()
@@ -149,5 +149,5 @@ async def withdraw(request: Request, name: Name, context: Ctx) -> JSONResponse:
 
 
 def _seconds(value: float | None) -> float | None:
-    """A time that a browser measured; nonsense becomes unknown, the answer itself counts."""
+    """Return a time that a browser measured, or None if it is implausible."""
     return value if value is not None and 0 <= value < 1e6 else None

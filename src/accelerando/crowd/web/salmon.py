@@ -1,4 +1,4 @@
-"""Salmon's two endpoints for participants, so that pages written for it go on working."""
+"""Salmon's two endpoints for participants, for pages written for Salmon."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from sqlalchemy import Connection, delete, select, update
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import participants, serving, session
 from accelerando.crowd.store.answers import take_answer
-from accelerando.crowd.store.experiments import Now
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.participants import Person
-from accelerando.crowd.store.refused import Refused
 from accelerando.crowd.store.schema import participant, served
 from accelerando.crowd.web.context import Context, Ctx
 from accelerando.crowd.web.participant_api import Name, cookie_name, set_participant
-from accelerando.crowd.web.shapes import ErrorOut, ItemNumber, Seconds
+from accelerando.crowd.web.schemas import ErrorOut, ItemNumber, Seconds
 
 __all__ = ["router"]
 
 _RANDOM_SCORE = -9999.0
-_ANONYMOUS = "salmon"  # the "device" of whoever asks without a name
+_ANONYMOUS = "salmon"  # the "device" of participants without a name
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorOut} for code in (400, 401, 403, 404, 409, 413, 422, 503)
 }
@@ -34,7 +34,7 @@ Puid = Annotated[str, Query(max_length=200)]
 
 
 class SalmonQuery(BaseModel):
-    """A query as Salmon sends it."""
+    """A query in Salmon's format."""
 
     sampler: str
     score: float
@@ -45,7 +45,7 @@ class SalmonQuery(BaseModel):
 
 
 class SalmonAnswer(BaseModel):
-    """An answer as Salmon takes it; ``query`` (an id) may be added."""
+    """An answer in Salmon's format, with an optional ``query`` id."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -62,26 +62,26 @@ class SalmonAnswer(BaseModel):
 
 
 class SalmonDone(BaseModel):
-    """An answer that was stored."""
+    """The response to an answer that was stored."""
 
     success: bool
 
 
 @router.get("/query", response_model=SalmonQuery, summary="Salmon: a query (first experiment)")
 async def first_query(request: Request, context: Ctx, puid: Puid = "") -> JSONResponse:
-    """As ``/e/NAME/query`` of the oldest experiment."""
+    """Return ``/e/NAME/query`` of the oldest experiment."""
     return await _query(request, context, None, puid)
 
 
 @router.post("/answer", response_model=SalmonDone, summary="Salmon: an answer (first experiment)")
 async def first_answer(request: Request, context: Ctx, body: SalmonAnswer) -> JSONResponse:
-    """As ``/e/NAME/answer`` of the oldest experiment."""
+    """Send to ``/e/NAME/answer`` of the oldest experiment."""
     return await _answer(request, context, None, body)
 
 
 @router.get("/e/{name}/query", response_model=SalmonQuery, summary="Salmon: a query")
 async def named_query(request: Request, name: Name, context: Ctx, puid: Puid = "") -> JSONResponse:
-    """The open query of this participant, or a new one."""
+    """Return the open query of this participant, or a new one."""
     return await _query(request, context, name, puid)
 
 
@@ -89,13 +89,13 @@ async def named_query(request: Request, name: Name, context: Ctx, puid: Puid = "
 async def named_answer(
     request: Request, name: Name, context: Ctx, body: SalmonAnswer
 ) -> JSONResponse:
-    """Stored if such a query is open for this participant."""
+    """Store an answer if this participant has such an open query."""
     return await _answer(request, context, name, body)
 
 
 async def _query(request: Request, context: Context, name: str | None, puid: str) -> JSONResponse:
     cookies = {**request.cookies}
-    now, person, row = await context.write(
+    snapshot, person, row = await context.write(
         _ask, name, context.secret, puid, cookies, context.clock()
     )
     response = JSONResponse(
@@ -109,7 +109,9 @@ async def _query(request: Request, context: Context, name: str | None, puid: str
         }
     )
     if not puid:
-        set_participant(request, response, now, participants.token(context.secret, now, person.id))
+        set_participant(
+            request, response, snapshot, participants.token(context.secret, snapshot, person.id)
+        )
     return response
 
 
@@ -120,17 +122,17 @@ def _ask(
     puid: str,
     cookies: Mapping[str, str],
     clock: float,
-) -> tuple[Now, Person, Any]:
-    now = _find(connection, name)
-    person = _person(connection, now, secret, puid, cookies, clock)
+) -> tuple[Snapshot, Person, Any]:
+    snapshot = _find(connection, name)
+    person = _person(connection, snapshot, secret, puid, cookies, clock)
     if person is None:
-        made = participants.join(connection, now, secret, {}, _ANONYMOUS, None, clock)
-        person = participants.get(connection, now, made.id, lock=True)
-    _require_open(now, person)
-    rows, _ = serving.top_up(connection, now, person, 1, clock)
+        made = participants.join(connection, snapshot, secret, {}, _ANONYMOUS, None, clock)
+        person = participants.get(connection, snapshot, made.id, lock=True)
+    _require_open(snapshot, person)
+    rows, _ = serving.top_up(connection, snapshot, person, 1, clock)
     if not rows:
-        raise Refused("finished", "There is nothing left to ask.", 409)
-    return now, person, rows[0]
+        raise ApiError("finished", "There is nothing left to ask.", 409)
+    return snapshot, person, rows[0]
 
 
 async def _answer(
@@ -149,65 +151,65 @@ def _take(
     cookies: Mapping[str, str],
     clock: float,
 ) -> None:
-    now = _find(connection, name)
-    person = _person(connection, now, secret, body.puid, cookies, clock)
-    row = None if person is None else _open(connection, now, body, of=person.id)
+    snapshot = _find(connection, name)
+    person = _person(connection, snapshot, secret, body.puid, cookies, clock)
+    row = None if person is None else _open(connection, snapshot, body, of=person.id)
     if row is None:
-        # Asked without a name: whoever answers first has been asked.
-        row = _open(connection, now, body, of=None)
+        # A query that was assigned without a name belongs to the first who answers it.
+        row = _open(connection, snapshot, body, of=None)
         if row is not None and person is None:
-            person = participants.get(connection, now, row.participant_id, lock=True)
+            person = participants.get(connection, snapshot, row.participant_id, lock=True)
         elif row is not None and person is not None:
-            _require_open(now, person)
-            _hand_over(connection, now, row, person)
+            _require_open(snapshot, person)
+            _hand_over(connection, snapshot, row, person)
     if row is None or person is None:
-        raise Refused(
+        raise ApiError(
             "unknown_query", "This query was not asked, or it has been answered already.", 404
         )
     latency = body.network_latency if body.network_latency >= 0 else None
     seconds = body.response_time if body.response_time >= 0 else None
-    take_answer(connection, now, person, row.id, body.winner, seconds, latency, clock)
+    take_answer(connection, snapshot, person, row.id, body.winner, seconds, latency, clock)
 
 
-def _find(connection: Connection, name: str | None) -> Now:
+def _find(connection: Connection, name: str | None) -> Snapshot:
     if name is None:
         there = stored.names(connection)
         if not there:
-            raise Refused("unknown_experiment", "There is no experiment on this server.", 404)
+            raise ApiError("unknown_experiment", "There is no experiment on this server.", 404)
         name = there[0]
     return stored.find(connection, name)
 
 
 def _person(
     connection: Connection,
-    now: Now,
+    snapshot: Snapshot,
     secret: bytes,
     puid: str,
     cookies: Mapping[str, str],
     clock: float,
 ) -> Person | None:
-    """By the name they give, or by the cookie they have; None if neither."""
+    """Return the participant by name or by cookie; None without either."""
     if puid:
-        named = {next(iter(now.frame.settings.participants.id_parameters), "puid"): puid}
-        made = participants.join(connection, now, secret, named, "", None, clock)
-        return participants.get(connection, now, made.id, lock=True)
-    known = participants.read_token(secret, now, cookies.get(cookie_name(now.frame.name)))
-    return None if known is None else participants.get(connection, now, known, lock=True)
+        named = {next(iter(snapshot.frame.settings.participants.id_parameters), "puid"): puid}
+        made = participants.join(connection, snapshot, secret, named, "", None, clock)
+        return participants.get(connection, snapshot, made.id, lock=True)
+    known = participants.read_token(secret, snapshot, cookies.get(cookie_name(snapshot.frame.name)))
+    return None if known is None else participants.get(connection, snapshot, known, lock=True)
 
 
-def _require_open(now: Now, person: Person) -> None:
-    if now.paused:
-        raise Refused("paused", "The experiment is paused.", 409)
-    if session.needs_consent(now, person):
-        raise Refused("consent_required", "This experiment asks for consent first.", 409)
+def _require_open(snapshot: Snapshot, person: Person) -> None:
+    if snapshot.paused:
+        raise ApiError("paused", "The experiment is paused.", 409)
+    if session.needs_consent(snapshot, person):
+        raise ApiError("consent_required", "This experiment asks for consent first.", 409)
     if person.state == "blocked" or person.outcome is not None:
-        raise Refused("finished", "This session has ended.", 409)
+        raise ApiError("finished", "This session has ended.", 409)
 
 
-def _open(connection: Connection, now: Now, body: SalmonAnswer, of: int | None) -> Any:
-    """The open query that the answer is about: of this participant, or of nobody by name."""
+def _open(connection: Connection, snapshot: Snapshot, body: SalmonAnswer, of: int | None) -> Any:
+    """Return the open query of this participant, or of participants without a name."""
     wanted = [
-        served.c.experiment_id == now.frame.id,
+        served.c.experiment_id == snapshot.frame.id,
         served.c.head == body.head,
         served.c.left == body.left,
         served.c.right == body.right,
@@ -217,7 +219,7 @@ def _open(connection: Connection, now: Now, body: SalmonAnswer, of: int | None) 
         wanted.append(served.c.participant_id == of)
     else:
         nameless = select(participant.c.id).where(
-            participant.c.experiment_id == now.frame.id, participant.c.device == _ANONYMOUS
+            participant.c.experiment_id == snapshot.frame.id, participant.c.device == _ANONYMOUS
         )
         wanted.append(served.c.participant_id.in_(nameless))
     if body.query is not None:
@@ -225,10 +227,10 @@ def _open(connection: Connection, now: Now, body: SalmonAnswer, of: int | None) 
     return connection.execute(select(served).where(*wanted).order_by(served.c.at).limit(1)).first()
 
 
-def _hand_over(connection: Connection, now: Now, row: Any, person: Person) -> None:
+def _hand_over(connection: Connection, snapshot: Snapshot, row: Any, person: Person) -> None:
     connection.execute(
         update(served)
-        .where(served.c.experiment_id == now.frame.id, served.c.id == row.id)
+        .where(served.c.experiment_id == snapshot.frame.id, served.c.id == row.id)
         .values(participant_id=person.id)
     )
     left = connection.execute(

@@ -12,8 +12,12 @@ _PER_BATCH = ("on_batch_begin", "on_batch_end", "on_grad_computed")
 
 
 def _hooks(callback: Any) -> list[str]:
-    kind = type(callback)
-    return [name for name in _PER_BATCH if getattr(kind, name) is not getattr(Callback, name)]
+    hooks = {name: getattr(type(callback), name) for name in _PER_BATCH}
+    return [
+        name
+        for name, hook in hooks.items()
+        if hook is not getattr(Callback, name) and not getattr(hook, "is_idle", False)
+    ]
 
 
 def on_ranks(net: Any) -> list[tuple[str, Any]]:

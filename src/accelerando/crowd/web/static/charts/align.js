@@ -2,8 +2,8 @@
 
 const mean = (points, axis) => points.reduce((sum, p) => sum + p[axis], 0) / points.length;
 
-/** Centre at zero and scale to a mean squared distance of one. */
-export function normalise(points) {
+/** Center at zero and scale to a mean squared distance of one. */
+export function normalize(points) {
   const [mx, my] = [mean(points, 0), mean(points, 1)];
   const size = Math.sqrt(points.reduce((sum, [x, y]) => sum + (x - mx) ** 2 + (y - my) ** 2, 0) / points.length) || 1;
   return points.map(([x, y]) => [(x - mx) / size, (y - my) / size]);

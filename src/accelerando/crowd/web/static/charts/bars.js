@@ -9,7 +9,7 @@ import { html, place, svg } from "./svg.js";
  * With `even`, all bars are equally wide, whatever their edges: for edges that grow.
  */
 export function histogram(container, options) {
-  const { label, edges, counts, names, colour = 1, format = number, time = false, even = false, xLabel = "", nothing, mark } = options;
+  const { label, edges, counts, names, color = 1, format = number, time = false, even = false, xLabel = "", nothing, mark } = options;
   if (!counts.some((count) => count > 0)) return empty(container, nothing);
   const most = Math.max(...counts);
   const at = even ? edges.map((_, k) => k) : edges;
@@ -25,7 +25,7 @@ export function histogram(container, options) {
     const [left, right] = [view.xs(at[k]), view.xs(at[k + 1])];
     const gap = right - left > 4 ? 1 : 0;
     const bar = svg("rect", {
-      class: `bar colour-${colour}`,
+      class: `bar color-${color}`,
       x: left,
       width: Math.max(0.5, right - left - gap),
       y: view.ys(count),
@@ -42,7 +42,7 @@ export function histogram(container, options) {
   return undefined;
 }
 
-/** Where a value stands between edges that are drawn at equal distances. */
+/** Position of a value between edges that are drawn at equal distances. */
 function evenPlace(edges, value) {
   const k = Math.min(edges.length - 2, Math.max(0, edges.findLastIndex((edge) => edge <= value)));
   return k + (value - edges[k]) / (edges[k + 1] - edges[k]);
@@ -64,7 +64,7 @@ export function namedBars(container, { rows, format = number, nothing }) {
   const most = Math.max(...rows.map((row) => row.value), 1e-12);
   const list = html("ul", { class: "named-bars" });
   for (const row of rows) {
-    const bar = html("span", { class: `amount colour-${row.colour ?? 1}` });
+    const bar = html("span", { class: `amount color-${row.color ?? 1}` });
     place(bar, { width: `${(100 * row.value) / most}%` });
     list.append(
       html("li", {}, html("span", { class: "name", title: row.name }, row.name), html("span", { class: "track" }, bar), html("span", { class: "value" }, row.text ?? format(row.value))),

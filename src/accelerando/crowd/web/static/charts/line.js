@@ -8,7 +8,7 @@ const path = (points) => points.map(([x, y], k) => `${k ? "L" : "M"}${x.toFixed(
 
 /**
  * Draw lines into `container`.
- * series: [{name, colour, points: [[x, y]], band: [[x, low, high]]}], x sorted.
+ * series: [{name, color, points: [[x, y]], band: [[x, low, high]]}], x sorted.
  */
 export function lineChart(container, options) {
   const { label, series, time = false, yFormat = number, xFormat = number, xLabel = "", yRange, nothing, rule } = options;
@@ -40,12 +40,12 @@ export function lineChart(container, options) {
     if (one.band?.length > 1) {
       const up = one.band.map(([x, , high]) => at([x, high]));
       const down = one.band.map(([x, low]) => at([x, low])).reverse();
-      view.marks.append(svg("path", { class: `band colour-${one.colour}`, d: `${path([...up, ...down])}Z` }));
+      view.marks.append(svg("path", { class: `band color-${one.color}`, d: `${path([...up, ...down])}Z` }));
     }
     const points = one.points.map(at);
-    view.marks.append(svg("path", { class: `line colour-${one.colour}`, d: path(points) }));
+    view.marks.append(svg("path", { class: `line color-${one.color}`, d: path(points) }));
     if (points.length < 40) {
-      for (const [cx, cy] of points) view.marks.append(svg("circle", { class: `dot colour-${one.colour}`, cx, cy, r: 2.5 }));
+      for (const [cx, cy] of points) view.marks.append(svg("circle", { class: `dot color-${one.color}`, cx, cy, r: 2.5 }));
     }
   }
   hover(container, view, drawn, at, time ? timeFormat(x1 - x0) : xFormat, yFormat);

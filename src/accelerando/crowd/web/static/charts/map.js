@@ -1,6 +1,6 @@
 // The live embedding: items as pictures or words in the plane; hover, zoom, pan, by mouse, touch or keys.
 
-import { alignTo, normalise } from "./align.js";
+import { alignTo, normalize } from "./align.js";
 import { tooltip } from "./frame.js";
 import { html, svg } from "./svg.js";
 
@@ -37,7 +37,7 @@ export class EmbeddingMap {
   /** Move to a new embedding, turned so that it fits the one on the screen. */
   update(positions, notes) {
     this.notes = notes;
-    const target = normalise(positions);
+    const target = normalize(positions);
     const next = this.points ? alignTo(this.points, target) : target;
     const from = this.shown ?? next;
     this.points = next;
@@ -105,7 +105,7 @@ export class EmbeddingMap {
       mark.append(svg("circle", { class: "spot", r: 4 }), svg("text", { y: -8, "text-anchor": "middle" }, short(item.label, 16)));
     }
     mark.addEventListener("pointerenter", () => {
-      this.layer.append(mark); // on top of its neighbours
+      this.layer.append(mark); // on top of its neighbors
       this.#tell(item);
     });
     mark.addEventListener("pointerleave", () => this.tip.hide());

@@ -20,7 +20,7 @@ export function ticks(low, high, count = 5) {
   return found;
 }
 
-/** Whole numbers only, for counts. */
+/** Integers only, for counts. */
 export function wholeTicks(low, high, count = 4) {
   return ticks(low, high, count).filter((value) => Number.isInteger(value));
 }

@@ -9,7 +9,7 @@ const byId = (id) => document.getElementById(id);
 
 export function drawSamplers(samplers) {
   namedBars(byId("samplers"), {
-    rows: samplers.map((sampler, k) => ({ name: sampler.name, value: sampler.answers, colour: (k % 6) + 1, text: samplerText(sampler) })),
+    rows: samplers.map((sampler, k) => ({ name: sampler.name, value: sampler.answers, color: (k % 6) + 1, text: samplerText(sampler) })),
     nothing: "No sampler.",
   });
 }
@@ -42,7 +42,7 @@ function toGo({ answers_to_go: middle }) {
 export function drawAccuracy({ points, target, sentence }) {
   lineChart(byId("accuracy"), {
     label: `Held-out accuracy over the number of answers. ${sentence ?? ""}`,
-    series: [{ name: "accuracy", colour: 1, points: points.map((p) => [p.answers, p.accuracy]), band: points.map((p) => [p.answers, p.low, p.high]) }],
+    series: [{ name: "accuracy", color: 1, points: points.map((p) => [p.answers, p.accuracy]), band: points.map((p) => [p.answers, p.low, p.high]) }],
     yRange: [Math.min(0.5, ...points.map((p) => p.low)), 1],
     yFormat: percent,
     xLabel: "answers",
@@ -59,7 +59,7 @@ export function drawActivity(id, { bin_seconds: width, start, counts }, what, no
     label: `${what} over time: ${note}`,
     edges: counts.concat(0).map((_, k) => start + k * width),
     counts,
-    colour: id === "arrivals" ? 3 : 1,
+    color: id === "arrivals" ? 3 : 1,
     time: true,
     format: (at) => clock.format(new Date(at * 1000)),
     xLabel: `per ${{ 60: "minute", 3600: "hour", 86400: "day" }[width] ?? duration(width)}`,
@@ -90,7 +90,7 @@ export function drawTimes(id, { edges, counts }) {
   edges = [...edges, Infinity].slice(0, used + 1);
   const middle = medianOf(edges, counts);
   byId(`${id}-note`).textContent = middle === null ? "" : `median ${duration(middle)}`;
-  histogram(byId(id), { label: `${byId(`${id}-title`).textContent}: median ${duration(middle)}`, edges, counts, even: true, colour: id === "latency" ? 4 : 2, format: (seconds) => (seconds === Infinity ? "more" : duration(seconds)), nothing: "No answer yet.", mark: middle === null ? null : { value: middle, label: "median" } });
+  histogram(byId(id), { label: `${byId(`${id}-title`).textContent}: median ${duration(middle)}`, edges, counts, even: true, color: id === "latency" ? 4 : 2, format: (seconds) => (seconds === Infinity ? "more" : duration(seconds)), nothing: "No answer yet.", mark: middle === null ? null : { value: middle, label: "median" } });
 }
 
 /** The median of binned numbers, evenly spread inside each bin. */
@@ -116,7 +116,7 @@ export function drawCoverage(items, coverage, names) {
     edges: order.map((_, k) => k).concat(order.length),
     counts: order.map(({ times }) => times),
     names: order.map(({ k }) => names[k]),
-    colour: 5,
+    color: 5,
     xLabel: "items, least asked first",
     nothing: "No question yet.",
   });
@@ -147,6 +147,6 @@ export function showShares(shares) {
   const total = Object.values(shares).reduce((sum, value) => sum + value, 0);
   const rows = Object.entries(names)
     .filter(([key]) => shares[key] !== undefined)
-    .map(([key, name], k) => ({ name, value: shares[key], colour: k + 1, text: total ? percent(shares[key] / total) : "–" }));
+    .map(([key, name], k) => ({ name, value: shares[key], color: k + 1, text: total ? percent(shares[key] / total) : "–" }));
   namedBars(byId("shares"), { rows: total ? rows : [], nothing: "No answer yet." });
 }

@@ -3,8 +3,8 @@
 import { button, fill, make, prose } from "./reading.js";
 
 /**
- * Fill in {NAMES} that the server does not know: with pseudonyms, who somebody is stands in the
- * address of this page only, and the way back may still need it.
+ * Fill in {NAMES} that the server does not store: with pseudonyms, only the URL of this page contains
+ * the participant's ID, which the redirect may need.
  */
 function complete(template, write) {
   const parameters = new URLSearchParams(location.search);

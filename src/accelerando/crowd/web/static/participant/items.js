@@ -75,7 +75,7 @@ function content(item) {
   const words = document.createElement("div");
   words.className = "words";
   words.dir = "auto";
-  if (item.kind === "html") words.innerHTML = item.html; // sanitised by the server
+  if (item.kind === "html") words.innerHTML = item.html; // sanitized by the server
   else words.textContent = item.text;
   if (words.textContent.length > LONG_WORDS) words.classList.add("long");
   return words;

@@ -150,7 +150,7 @@ async function refill() {
 // --- the way ----------------------------------------------------------------------------------------
 
 async function begin() {
-  // The server takes so many, so long; a link with more still works.
+  // The server limits the number and length of parameters; a link with more still works.
   const found = [...new URLSearchParams(location.search)].slice(0, MOST_PARAMETERS);
   const parameters = Object.fromEntries(found.map(([name, value]) => [name.slice(0, 100), value.slice(0, 1000)]));
   const session = await insist("POST", "/participants", { parameters, device: device() });
@@ -194,7 +194,7 @@ function instructions() {
   if (state.ready.length === 0) refill(); // while they read
 }
 
-/** Leave the pages of text and go on with questions. */
+/** Leave the pages of text and continue with questions. */
 function ask() {
   state.reading = false;
   state.started = true;

@@ -86,7 +86,7 @@ export class Question {
     }
   }
 
-  /** Sounds have controls of their own, which may not stand inside a button: there the card is a group. */
+  /** The controls of a sound must not be inside a button, so its card is a group. */
   #holder(side, item, card) {
     const tag = item.kind === "audio" ? "DIV" : "BUTTON";
     let holder = card;

@@ -1,4 +1,4 @@
-// Pages of text: consent, instructions, breaks, the end. Markup comes sanitised from the server.
+// Pages of text: consent, instructions, breaks, the end. Markup comes sanitized from the server.
 
 /** An element with a class and children; strings become text. */
 export function make(tag, className, ...children) {
@@ -16,7 +16,7 @@ export function button(text, act, className = "button") {
   return made;
 }
 
-/** Sanitised markup. */
+/** Sanitized markup. */
 export function prose(markup) {
   const box = make("div", "prose");
   box.innerHTML = markup ?? "";

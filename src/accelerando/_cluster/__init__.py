@@ -1,0 +1,1 @@
+"""Training on a Dask cluster: the driver, the ranks, and the messages between them."""

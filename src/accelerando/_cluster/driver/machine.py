@@ -1,0 +1,391 @@
+"""The driver as a state machine: a state and an event give the next state and the actions.
+
+:func:`step` decides who trains, when the membership changes, what is collected, and when to give
+up. It is pure: no clock, no Dask, no torch; ``driver/run.py`` carries the actions out.
+
+An epoch is ``IDLE -> GATHERING -> TRAINING -> DRAINING -> COLLECTING -> IDLE``. If members are
+lost, or the number of ranks changes, DRAINING leads back to GATHERING, and the next *segment*
+continues with the state of the most advanced rank. If no rank has a state that is newer than the
+driver's, it continues with the driver's. Every phase but IDLE and TRAINING ends at a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from accelerando._cluster import messages
+from accelerando._cluster.driver import answers, pool
+from accelerando._cluster.driver.pool import Turn, end_call, plural, silence
+from accelerando._cluster.driver.state import (
+    Action,
+    Attempts,
+    DriverState,
+    DropBlob,
+    Fail,
+    Finish,
+    Key,
+    Phase,
+    PutState,
+    RestoreCluster,
+    Send,
+    StartSegment,
+)
+from accelerando._cluster.messages import RankId
+
+_GATHER_SECONDS = 60.0  # the first segment waits this long for ranks that are still starting
+_SWITCH_SECONDS = 2.0  # a change of membership waits this long for further ranks
+_LOST_SECONDS = 2.0  # after a loss, the others report it within this time
+_AVERAGE_SECONDS = 60.0  # for an averaging, beyond the time after which a rank counts as silent
+_SLOW_UPDATES = 20  # a rank may take this many times the usual update
+_ATTEMPTS = 3  # segments that fail in the same update
+
+
+def step(state: DriverState, event: messages.Event, now: float) -> tuple[DriverState, list[Action]]:
+    """Return the state after an event, and the actions to carry out in their order.
+
+    Parameters
+    ----------
+    state : DriverState
+        The state before; it is not changed.
+    event : Event
+        What happened.
+    now : float
+        The time in seconds, on a clock that never goes back.
+
+    Examples
+    --------
+    >>> from accelerando._cluster.driver.sizing import Limits, Sizing
+    >>> state = DriverState(Sizing(Limits(examples_per_worker=16), batch_size=32))
+    >>> state, _ = step(state, messages.Surveyed(workers=("tcp://a:1", "tcp://b:1")), now=0.0)
+    >>> state, actions = step(state, messages.TrainEpoch(epoch=0, until=1), now=0.1)
+    >>> actions[0]
+    StartRank(rank='rank-0', worker='tcp://a:1')
+    >>> state.phase.name, [info.status for info in state.ranks.values()]
+    ('GATHERING', ['starting', 'starting'])
+    """
+    turn = Turn.of(state, now)
+    rank = getattr(event, "rank", None)
+    if turn.state.phase is Phase.CLOSED or (rank is not None and rank not in turn.state.ranks):
+        if blob := getattr(event, "blob", None):
+            turn.do(DropBlob(blob))  # a late answer of a rank that was given up
+        return turn.state, turn.actions
+    if isinstance(event, _CALLS) and turn.state.phase is not Phase.IDLE:
+        raise RuntimeError(
+            f"{type(event).__name__} came while the driver waits for {turn.state.phase.value}."
+        )
+    _HANDLERS[type(event)](turn, event)
+    before = None
+    while (now_in := (turn.state.phase, turn.state.collecting)) != before:
+        before = now_in
+        if turn.state.phase in _WATCHES:
+            _WATCHES[turn.state.phase](turn)
+    return turn.state, turn.actions
+
+
+# -- calls of the estimator -----------------------------------------------------------------------
+
+
+def _train_epoch(turn: Turn, event: messages.TrainEpoch) -> None:
+    state = turn.state
+    state.call, state.here, state.ended = event, Key(event.averagings, event.update), False
+    if event.changed:
+        state.changed = True  # what ranks have is older, whatever their update is
+        for rank, info in state.ranks.items():
+            turn.change(rank, key=min(info.key, state.here))
+    state.sizing = replace(state.sizing, n_examples=event.n_examples)
+    state.ahead = state.sizing.ahead(event.next_batch_size, len(state.workers))
+    if event.update and event.batch_size:
+        state.sizing = replace(state.sizing, batch_size=event.batch_size)
+    _gather(turn)
+
+
+def _collect(turn: Turn, event: messages.Collect) -> None:
+    """Collect the replicas for a callback that saves the state between two epochs."""
+    state, best = turn.state, turn.best()
+    if state.averages and best is not None and state.ranks[best].key.update == event.update:
+        state.here, state.saving = state.ranks[best].key, True
+        answers.ask_replicas(turn)
+    else:
+        end_call(turn, Finish("collected"))
+
+
+def _close(turn: Turn, event: messages.Close) -> None:
+    answers.drop_parts(turn)
+    pool.stop(turn, tuple(turn.state.ranks))
+    turn.do(RestoreCluster())
+    end_call(turn, Finish("closed"))
+    turn.enter(Phase.CLOSED)
+
+
+def _interrupt(turn: Turn, event: messages.Interrupt) -> None:
+    turn.state.interrupted = True
+
+
+# -- gathering ------------------------------------------------------------------------------------
+
+
+def _gather(turn: Turn) -> None:
+    turn.state.served_at = turn.now
+    turn.enter(Phase.GATHERING)
+    pool.recruit(turn)
+
+
+def _watch_gathering(turn: Turn) -> None:
+    """Begin a segment when enough ranks are ready; give up if there is none for too long."""
+    state = turn.state
+    if state.interrupted or turn.count("raised"):
+        _conclude(turn)
+        return
+    ready, starting = turn.count("ready"), turn.count("starting")
+    patience = 0.0 if state.members else _GATHER_SECONDS
+    waited = turn.now - state.entered >= patience
+    if ready and (waited or not starting or ready >= turn.bound().ranks):
+        _begin_segment(turn, turn.with_status("ready"))
+    elif ready or starting:
+        state.served_at = turn.now
+    elif turn.now - state.served_at > state.worker_timeout:
+        reason = (
+            f"The cluster has had no worker for this fit for {state.worker_timeout:g} s "
+            "(worker_timeout). The estimator holds the newest state that was collected; "
+            "partial_fit continues from it when there are workers again."
+        )
+        end_call(turn, Fail(reason))
+
+
+def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
+    state, wanted = turn.state, turn.bound().ranks
+    assert state.call is not None
+    ready.sort(key=lambda rank: state.ranks[rank].key, reverse=True)
+    members = tuple(ready[:wanted])  # the first has the newest state and gives it to the others
+    if _average_first(turn, members):
+        return
+    newest, source, blob = state.ranks[members[0]].key, None, None
+    if state.changed or newest < state.here:
+        source, blob = 0, turn.name_blob("start")
+        state.start_blobs[members[0]] = blob
+        turn.do(PutState(blob))
+    elif state.ranks[members[-1]].key != newest:
+        source = 0
+    outcomes = [state.ranks[rank].outcome for rank in members]
+    if members != state.members or any(outcome != "epoch" for outcome in outcomes):
+        if state.averages and source is None:
+            source = 0  # replicas that differ are averaged before the segment begins
+        state.generation, state.abandoned = state.generation + 1, False
+        _log_segment(turn, members)
+    state.members, state.segment, state.lost = members, state.segment + 1, []
+    state.newest_update = max(newest, state.here).update
+    state.paused = state.begun = state.broken = False
+    state.spares_since = None
+    for rank in members:
+        turn.change(rank, status="training", outcome=None)
+    turn.do(
+        StartSegment(
+            segment=state.segment,
+            generation=state.generation,
+            members=members,
+            source=source,
+            blob=blob,
+            epoch=state.call.epoch,
+            until=state.call.until,
+            patch=state.call.patch,
+            unused=state.unused,
+            intact=tuple(outcome in ("epoch", "paused", "averaged") for outcome in outcomes),
+        )
+    )
+    turn.enter(Phase.TRAINING)
+    keep = max(wanted, state.ahead)
+    pool.release(turn, ready[keep:], keep)
+
+
+def _log_segment(turn: Turn, members: tuple[RankId, ...]) -> None:
+    """Log why the membership changed, and what local SGD lost."""
+    state, count, bound = turn.state, len(members), turn.bound()
+    if not state.members:
+        return
+    gone = len(state.members) - len(turn.present())
+    since = max(state.ranks[rank].since for rank in members)
+    if state.averages and gone and since:
+        turn.log(
+            "unaveraged",
+            f"The last averaging was {plural(since, 'update')} ago: what "
+            f"{plural(gone, 'lost rank')} did since then is lost, what the others did is kept.",
+        )
+    why = bound.why if count >= bound.ranks else f"{bound.ranks} are wanted: {bound.why}"
+    turn.log(
+        "segment",
+        f"Update {max(0, state.ranks[members[0]].key.update)}: training continues with "
+        f"{plural(count, 'rank')} (before: {len(state.members)}; {why}).",
+    )
+
+
+# -- averaging before members leave ---------------------------------------------------------------
+
+
+def _average_first(turn: Turn, chosen: tuple[RankId, ...]) -> bool:
+    """Let replicas average, between two epochs, before some of them leave."""
+    state = turn.state
+    if not state.averages or state.changed or set(state.members) <= set(chosen):
+        return False
+    infos = [state.ranks[rank] for rank in turn.present()]
+    ended = all(info.outcome == "epoch" and info.status == "ready" for info in infos)
+    if len(infos) < len(state.members) or not ended or not any(info.since for info in infos):
+        return False  # they have averaged, or a lost one would keep the others waiting
+    for rank in state.members:
+        turn.change(rank, status="averaging", outcome=None)
+        turn.do(Send(rank, messages.AverageNow()))
+    turn.enter(Phase.AVERAGING, state.rank_timeout + _AVERAGE_SECONDS)
+    return True
+
+
+def _watch_averaging(turn: Turn) -> None:
+    if turn.overdue:
+        silence(turn, turn.with_status("averaging"))
+    if not turn.count("averaging"):
+        _gather(turn)
+
+
+# -- training -------------------------------------------------------------------------------------
+
+
+def _watch_training(turn: Turn) -> None:
+    """Wait for the end of a segment; pause it if others should train."""
+    state, busy = turn.state, turn.count("training")
+    if not busy or (turn.overdue and state.phase is Phase.DRAINING):
+        silence(turn, turn.with_status("training"))
+        _end_segment(turn)
+    elif state.broken and not state.abandoned:
+        state.abandoned = True  # members that are still joining the group need not wait
+        abandon = messages.Abandon(state.generation)
+        turn.do(*(Send(rank, abandon) for rank in turn.with_status("training")))
+        turn.enter(Phase.DRAINING, max(_LOST_SECONDS, 3 * state.update_seconds * state.period))
+    elif busy < len(state.members) and state.phase is Phase.TRAINING:
+        slow = _SLOW_UPDATES * state.update_seconds * state.period
+        turn.enter(Phase.DRAINING, state.rank_timeout + slow)
+    elif state.phase is Phase.TRAINING and not state.paused and _should_pause(turn):
+        state.paused = True
+        pause = messages.Pause(state.segment, membership_changes=not state.interrupted)
+        turn.do(Send(state.members[0], pause))
+
+
+def _should_pause(turn: Turn) -> bool:
+    """Return True after Ctrl-C, and if it is time to continue with more or with fewer ranks."""
+    state, wanted, count = turn.state, turn.bound().ranks, len(turn.state.members)
+    if state.interrupted or wanted <= count:
+        return state.interrupted or wanted < count
+    spares = turn.count("ready")  # members are not ready while they train
+    if not spares:
+        return False
+    if count + spares >= wanted or not turn.count("starting"):
+        return True
+    if state.spares_since is None:
+        state.spares_since = turn.now
+    return turn.now - state.spares_since > _SWITCH_SECONDS
+
+
+def _end_segment(turn: Turn) -> None:
+    """Count segments that fail in the same update, then decide what comes next."""
+    state, present = turn.state, turn.present()
+    answers.drop_parts(turn)
+    if state.lost and (state.begun or not present):
+        best = max((state.ranks[rank].key.update for rank in present), default=-1)
+        update = 1 + (max(best, state.here.update) if present else state.newest_update)
+        before = state.attempts if state.attempts.update == update else Attempts(update)
+        workers = (*before.workers, *state.lost)
+        state.attempts = Attempts(update, before.count + 1, workers)
+        if state.attempts.count >= _ATTEMPTS:
+            state.failure = (
+                f"Update {update} was tried {_ATTEMPTS} times, and each time a worker died: "
+                f"{', '.join(workers[:10])}. The estimator holds the newest state before it."
+            )
+    _conclude(turn)
+
+
+# -- the end of an epoch --------------------------------------------------------------------------
+
+
+def _conclude(turn: Turn) -> None:
+    """Collect the best state if the call is over, or train the rest of the epoch."""
+    state, best = turn.state, turn.best()
+    over = bool(state.interrupted or state.failure or turn.count("raised"))
+    if best is not None and not state.changed:
+        key = state.ranks[best].key
+        ended = state.ranks[best].outcome == "epoch" and best in state.members
+        if ended or (over and key > state.here):
+            answers.ask_model(turn, best)
+            return
+        if over and state.averages and key == state.here:
+            answers.ask_replicas(turn)
+            return
+    _finish(turn) if over else _gather(turn)
+
+
+def _watch_collecting(turn: Turn) -> None:
+    state = turn.state
+    if turn.overdue:
+        silence(turn, list(state.requests))
+    if state.requests:
+        return
+    if state.collecting == "model":  # the rank that was asked is lost
+        _conclude(turn)
+    elif state.collecting == "replicas":
+        answers.load_replicas(turn)
+        _finish(turn)
+    else:
+        assert state.call is not None
+        last = state.call.epoch + 1 >= state.call.until
+        if state.averages and (last or state.interrupted or not state.ended):
+            answers.ask_replicas(turn)
+        else:
+            _finish(turn)
+
+
+def _finish(turn: Turn) -> None:
+    """End the call with what was collected."""
+    state = turn.state
+    if state.saving:
+        end_call(turn, Finish("collected"))
+    elif raised := turn.with_status("raised"):
+        pool.raise_from(turn, raised[0])
+    elif state.failure is not None:
+        end_call(turn, Fail(state.failure))
+    elif state.interrupted:
+        end_call(turn, Finish("interrupted"))
+    elif state.ended:
+        end_call(turn, Finish("epoch"))
+    else:  # the rank that had raised is lost
+        _gather(turn)
+
+
+_CALLS = (messages.TrainEpoch, messages.EvaluateBatches, messages.Collect)
+_HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = {
+    messages.TrainEpoch: _train_epoch,
+    messages.EvaluateBatches: answers.evaluate,
+    messages.Collect: _collect,
+    messages.Close: _close,
+    messages.Interrupt: _interrupt,
+    messages.Tick: lambda turn, event: None,
+    messages.RankReady: answers.rank_ready,
+    messages.SegmentEnded: answers.segment_ended,
+    messages.RankRaised: answers.rank_raised,
+    messages.StateSent: answers.state_sent,
+    messages.BatchesEvaluated: answers.batches_evaluated,
+    messages.CheckpointSent: answers.checkpoint_sent,
+    messages.BatchSizeChanged: pool.batch_size_changed,
+    messages.RanksAllowed: pool.ranks_allowed,
+    messages.UpdateTimed: pool.update_timed,
+    messages.ProgressSeen: answers.progress_seen,
+    messages.WorkerJoined: lambda turn, event: pool.worker_joined(turn, event.worker),
+    messages.WorkerLeft: lambda turn, event: pool.workers_left(turn, {event.worker}),
+    messages.Surveyed: pool.surveyed,
+    messages.RankNotStarted: lambda turn, event: pool.not_started(turn, event.rank),
+}
+_WATCHES: Mapping[Phase, Callable[[Turn], None]] = {
+    Phase.GATHERING: _watch_gathering,
+    Phase.TRAINING: _watch_training,
+    Phase.DRAINING: _watch_training,
+    Phase.AVERAGING: _watch_averaging,
+    Phase.COLLECTING: _watch_collecting,
+    Phase.EVALUATING: answers.watch_evaluation,
+}

@@ -1,0 +1,292 @@
+"""The driver: carries out on Dask what the state machine decides.
+
+:class:`ClusterTrainer` receives events (from ranks, from the scheduler, from its own clock), lets
+:func:`~accelerando._cluster.driver.machine.step` decide, and executes the actions. It contains no
+decision of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from accelerando._cluster import messages
+from accelerando._cluster.driver import state as actions
+from accelerando._cluster.driver.collect import DriverCopy
+from accelerando._cluster.driver.machine import step
+from accelerando._cluster.driver.placement import ChunkAssignment
+from accelerando._cluster.driver.progress import LiveProgress
+from accelerando._cluster.driver.sizing import Sizing, threads_for
+from accelerando._cluster.driver.state import DriverState, Phase, RankInfo
+from accelerando._cluster.driver.tasks import RankTasks
+from accelerando._cluster.job import ClusterJob
+from accelerando._cluster.mailbox import Mailbox, open_mailbox
+from accelerando._dask import ClusterScaling, host_of, stop_listening, threads_by_host, workers_of
+from accelerando._engine.checkpoint import unpack
+from accelerando.exceptions import ClusterError
+
+_WAIT_SECONDS = 0.1  # for an event; then the driver looks at Ctrl-C, progress and deadlines
+_SURVEY_SECONDS = 1.0
+
+
+@contextmanager
+def cluster_trainer(job: ClusterJob) -> Iterator[ClusterTrainer]:
+    """Set up everything that a fit needs on the cluster, and remove it afterwards."""
+    run = uuid.uuid4().hex[:12]
+    topic = f"accelerando-{run}"
+    with contextlib.ExitStack() as stack:
+        mailbox = stack.enter_context(open_mailbox(job.client, run))
+        trainer = ClusterTrainer(job, mailbox, run, topic)
+        # Objects that refer to each other in a circle would keep the user's arrays alive.
+        stack.callback(vars(trainer).clear)
+        stack.callback(vars(trainer.progress).clear)  # Dask's client keeps it for a while
+        job.client.subscribe_topic(topic, trainer.progress.receive)
+        stack.callback(stop_listening, job.client, topic)
+        stack.callback(trainer.close)
+        yield trainer
+
+
+class ClusterTrainer:
+    """Train epochs on the ranks of a cluster.
+
+    Parameters
+    ----------
+    job : ClusterJob
+        What to train, and on which cluster.
+    mailbox : Mailbox
+        The channel to the ranks.
+    run, topic : str
+        The name of the run, and of the topic of its progress events.
+    """
+
+    def __init__(self, job: ClusterJob, mailbox: Mailbox, run: str, topic: str) -> None:
+        self.job, self.mailbox = job, mailbox
+        spec = job.fit.spec
+        self.copy = DriverCopy(job.fit, job.add_records)
+        self.tasks = RankTasks(job, mailbox.address, run, topic)
+        most = job.limits.max_workers if isinstance(job.limits.max_workers, int) else None
+        self.scaling = ClusterScaling(job.client.cluster, most)
+        self.chunks = ChunkAssignment(job.client, run, job.chunks)
+        self.progress = LiveProgress(job.fit.state, job.progress)
+        self.events = mailbox.events()
+        state = job.fit.state
+        self.state = DriverState(
+            Sizing(job.limits, self.copy.first_batch_size(), state.settings.workers),
+            worker_timeout=job.worker_timeout,
+            rank_timeout=spec.rank_timeout,
+            averages=job.limits.averages,
+            workers=tuple(workers_of(job.client)),
+        )
+        self._result: actions.Finish | actions.Fail | actions.RaiseFrom | None = None
+        self._later: list[messages.DriverEvent] = []
+        self._survey_at = 0.0
+        self._interrupted = False
+
+    # -- what users and tests may read ------------------------------------------------------------
+
+    @property
+    def membership(self) -> list[RankInfo]:
+        """The members of the current segment that are not lost."""
+        ranks = self.state.ranks
+        return [ranks[rank] for rank in self.state.members if rank in ranks]
+
+    @property
+    def newest_update(self) -> int:
+        """The newest update that this process knows of."""
+        return max(self.progress.update, self.job.fit.state.position.update)
+
+    @property
+    def live_signals(self) -> dict[str, float]:
+        """The newest numbers that the ranks reported."""
+        return self.progress.signals()
+
+    # -- calls of the estimator -------------------------------------------------------------------
+
+    def train_epoch(self) -> None:
+        """Train to the end of the current epoch, whichever workers join or leave."""
+        state, copy = self.job.fit.state, self.copy
+        position = state.position
+        result = self._call(
+            messages.TrainEpoch(
+                epoch=position.epoch,
+                until=position.until,
+                update=position.update,
+                averagings=state.averaging.count,
+                changed=copy.is_changed(),
+                patch={"groups": copy.group_settings()},
+                batch_size=copy.planned_batch_size(position.epoch),
+                next_batch_size=copy.planned_batch_size(position.epoch + 1),
+                n_examples=position.n_examples,
+            )
+        )
+        if self.job.limits.replicas == "auto":
+            throughput = self.state.sizing.throughput()
+            values = {"replicas": len(self.state.members), "replicas_throughput": throughput}
+            self.job.add_to_history(values)
+        if result.outcome == "interrupted":
+            self.job.interrupt.check()
+
+    def evaluate(self) -> list[tuple[torch.Tensor, Any]] | None:
+        """Return loss and predictions of each validation batch; None if the driver must do it."""
+        plan = self.job.validation
+        if plan is None:
+            return None
+        update = self.job.fit.state.position.update
+        result = self._call(messages.EvaluateBatches(plan.n_batches, update))
+        if result.outcome != "evaluated":
+            return None
+        found: dict[int, Any] = {}
+        for blob in result.blobs:
+            content = unpack(self.mailbox.take(blob))
+            found.update({int(number): values for number, values in content.items()})
+        return [(loss, y_pred) for _, (loss, y_pred) in sorted(found.items())]
+
+    def collect_replicas(self) -> None:
+        """Fetch the replicas of the ranks, if they are not here and nobody trains."""
+        state = self.job.fit.state
+        idle = self.state.phase is Phase.IDLE
+        if self.state.averages and state.replicas is None and idle and self.state.ranks:
+            self._call(messages.Collect(state.position.update))
+
+    def close(self) -> None:
+        """End all ranks; those that do not answer are cancelled."""
+        self.state, decided = step(self.state, messages.Close(), time.monotonic())
+        for action in decided:
+            with contextlib.suppress(ClusterError):  # without a mailbox, tasks can be cancelled
+                self._execute(action)
+        self.events.close()
+        self.tasks.close()
+
+    # -- events -----------------------------------------------------------------------------------
+
+    def _call(self, event: messages.DriverEvent) -> actions.Finish:
+        """Give a call to the machine, and events after it until the call ends."""
+        self._result = None
+        self._feed(event)
+        while self._result is None:
+            self._pump()
+        result = self._result
+        if isinstance(result, actions.RaiseFrom):
+            self.tasks.raise_from(result.rank)
+        if isinstance(result, actions.Fail):
+            cause = None if result.rank is None else self.tasks.exception_of(result.rank)
+            raise ClusterError(result.reason) from cause
+        return result
+
+    def _pump(self) -> None:
+        """Wait a moment for events and give them to the machine; look at the clock."""
+        event: messages.Event | None = self.events.next(_WAIT_SECONDS)
+        while event is not None:
+            self._feed(event)
+            if self._result is not None:
+                return  # what else arrived belongs to the next call
+            event = self.events.next(0)
+        for noticed in self._new_events():
+            self._feed(noticed)
+            if self._result is not None:
+                return
+
+    def _new_events(self) -> Iterator[messages.DriverEvent]:
+        """Yield what the driver notices itself."""
+        while self._later:
+            yield self._later.pop(0)
+        if self.job.interrupt.pending and not self._interrupted:
+            self._interrupted = True
+            yield messages.Interrupt()
+        seen = self.progress.show()
+        if seen is not None:
+            yield seen
+        now = time.monotonic()
+        if now > self._survey_at:
+            self._survey_at = now + _SURVEY_SECONDS
+            yield messages.Surveyed(tuple(workers_of(self.job.client)), self.tasks.ended())
+        else:
+            yield messages.Tick()
+
+    def _feed(self, event: messages.Event) -> None:
+        self.state, decided = step(self.state, event, time.monotonic())
+        for action in decided:
+            self._execute(action)
+
+    # -- actions ----------------------------------------------------------------------------------
+
+    def _execute(self, action: actions.Action) -> None:
+        match action:
+            case actions.StartRank(rank, worker):
+                if not self.tasks.start(rank, worker):
+                    self._later.append(messages.RankNotStarted(rank))
+            case actions.Send(rank, command):
+                self.mailbox.send(rank, command)
+            case actions.StartSegment():
+                self._start_segment(action)
+            case actions.CancelTask(rank):
+                self.tasks.cancel(rank)
+            case actions.AwaitTasks(ranks, seconds):
+                self.tasks.wait(ranks, seconds)
+            case actions.ScaleCluster(wanted, present, missing):
+                self.scaling.ask(wanted, present, missing)
+            case actions.ShrinkCluster(wanted):
+                self.scaling.shrink(wanted)
+            case actions.RestoreCluster():
+                self.scaling.restore()
+            case actions.ResendData():
+                self.tasks.resend_data()
+            case actions.Log(event, text):
+                self.tasks.log(event, text)
+            case actions.Finish() | actions.Fail() | actions.RaiseFrom():
+                self._result = action
+            case _:
+                self._move_state(action)
+
+    def _move_state(self, action: actions.Action) -> None:
+        take = self.mailbox.take
+        match action:
+            case actions.PutState(blob):
+                self.mailbox.put(blob, self.copy.pack())
+            case actions.LoadState(blob):
+                self.copy.load(take(blob))
+            case actions.LoadReplicas(blobs):
+                self.copy.load_replicas([None if blob is None else take(blob) for blob in blobs])
+            case actions.SaveCheckpoint(blobs):
+                contents = [take(blob) for blob in blobs]
+                self.copy.load(contents[0])
+                if self.state.averages:
+                    self.copy.load_replicas(contents)
+                self.job.save_checkpoint()
+            case actions.DropBlob(blob):
+                self.mailbox.drop(blob)
+
+    def _start_segment(self, action: actions.StartSegment) -> None:
+        """Send TrainSegment to each member, with what the machine does not know."""
+        workers = {rank: self.state.ranks[rank].worker for rank in action.members}
+        intact = dict(zip(action.members, action.intact, strict=True))
+        chunks = self.chunks.assign(workers, intact, action.segment)
+        threads = {}
+        if self.job.limits.replicas == "auto":
+            hosts = {rank: host_of(worker) for rank, worker in workers.items()}
+            threads = threads_for(hosts, threads_by_host(workers_of(self.job.client)))
+        for number, rank in enumerate(action.members):
+            command = messages.TrainSegment(
+                segment=action.segment,
+                generation=action.generation,
+                group_rank=number,
+                group_size=len(action.members),
+                source=action.source,
+                blob=action.blob,
+                epoch=action.epoch,
+                until=action.until,
+                patch=action.patch,
+                records_after=self.copy.newest_record(),
+                seconds=self.job.fit.clock(),
+                threads=threads.get(rank),
+                chunks=chunks[rank][0],
+                deposit=chunks[rank][1],
+                unused=action.unused,
+            )
+            self.mailbox.send(rank, command)

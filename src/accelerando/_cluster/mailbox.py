@@ -1,0 +1,397 @@
+"""The mailbox: the channel between the driver, its ranks and the scheduler.
+
+It is a ``TCPStore`` that belongs to no rank, so that no rank's death closes it. Commands have one
+queue per rank, events have one queue to the driver, and states are byte strings in pieces. All who
+receive block inside the store: nobody polls it. A plugin on the Dask scheduler serves the store,
+because the scheduler outlives every worker and knows which ones join and leave. If the scheduler
+cannot serve it (it has no torch, or its ports are closed to the driver), the driver does.
+
+Messages are JSON, nothing is pickled. Unknown kinds and fields are refused, because they mean that
+the processes of a cluster run different versions of accelerando.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_args
+
+from distributed import SchedulerPlugin
+
+from accelerando._cluster.messages import (
+    Abandon,
+    Command,
+    Message,
+    Pause,
+    RankEvent,
+    RankId,
+    Stop,
+    WorkerEvent,
+    WorkerJoined,
+    WorkerLeft,
+)
+from accelerando._dask import drop_late, forget_plugin, host_of, host_towards, plugin_of
+from accelerando.exceptions import ClusterError
+
+if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and torch takes seconds
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+T = TypeVar("T")
+_PIECE = 4 << 20  # one message of a TCPStore may have 8 MiB
+_TIMEOUT = timedelta(seconds=60)
+_FOREVER = timedelta(days=365)
+_PROBE_SECONDS = 10.0
+_JOIN_SECONDS = 5.0
+_EVENTS = "events"
+_CLOSED = b"closed"
+
+# -- the wire format ------------------------------------------------------------------------------
+
+KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
+# JSON has no tuples.
+_TUPLES = {
+    kind: [f.name for f in fields(cls) if str(f.type).startswith("tuple")]
+    for kind, cls in KINDS.items()
+}
+_VERSIONS = "Install the same version of accelerando in all processes of the cluster."
+
+
+def encode(message: Message) -> str:
+    """Return a message as JSON.
+
+    Examples
+    --------
+    >>> from accelerando._cluster.messages import Abandon
+    >>> encode(Abandon(generation=3))
+    '{"kind": "Abandon", "generation": 3}'
+    """
+    kind = type(message).__name__
+    if KINDS.get(kind) is not type(message):
+        raise TypeError(f"{kind} is not sent between processes.")
+    return json.dumps({"kind": kind, **vars(message)})
+
+
+def decode(text: str | bytes) -> Message:
+    """Return the message that :func:`encode` wrote.
+
+    Raises
+    ------
+    ValueError
+        If the kind or a field is not known, or a field is missing: driver and workers run
+        different versions of accelerando.
+
+    Examples
+    --------
+    >>> decode('{"kind": "SendState", "blob": "state/0", "parts": ["REPLICAS"]}')
+    SendState(blob='state/0', parts=('REPLICAS',))
+    """
+    content = json.loads(text)
+    kind = content.pop("kind", None) if isinstance(content, dict) else None
+    if kind not in KINDS:
+        raise ValueError(
+            f"A message has the unknown kind {kind!r}. Known kinds: {', '.join(KINDS)}. {_VERSIONS}"
+        )
+    for name in _TUPLES[kind]:
+        if content.get(name) is not None:
+            content[name] = tuple(content[name])
+    try:
+        message: Message = KINDS[kind](**content)
+    except TypeError as error:  # an unknown field, or a missing one
+        raise ValueError(f"A {kind} message does not fit: {error}. {_VERSIONS}") from error
+    return message
+
+
+# -- the store ------------------------------------------------------------------------------------
+
+
+class Address(NamedTuple):
+    """Where the store can be reached."""
+
+    host: str
+    port: int
+
+
+class MailboxGone(ClusterError):  # noqa: N818  on a rank it is no error: the driver may be done
+    """The store cannot be reached any more: the run is over."""
+
+
+def serve_store(host: str) -> TCPStore:
+    """Serve a store on one address of this machine, on a free port."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.bind((host, 0))
+    listener.listen(4096)
+    port = listener.getsockname()[1]
+    return TCPStore(
+        host,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+        timeout=_TIMEOUT,
+    )
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        if isinstance(error, ClusterError):
+            raise
+        raise MailboxGone(f"The mailbox of this fit cannot be reached any more: {error}") from error
+
+
+class Mailbox:
+    """One end of the mailbox. A connection serves one thread at a time.
+
+    Every method raises MailboxGone if the store is gone.
+
+    Parameters
+    ----------
+    address : Address
+        Of the store.
+    store : TCPStore, optional
+        A connection; without it, one is made.
+    """
+
+    def __init__(self, address: Address, store: TCPStore | None = None) -> None:
+        self.address = address
+        self.store = self.connect() if store is None else store
+
+    def connect(self, timeout: timedelta = _TIMEOUT) -> TCPStore:
+        """Return another connection to the store."""
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+        host, port = self.address
+        with _reachable():
+            # A TCPStore retries a closed port for a minute, and a firewall does not answer at all.
+            socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()
+            return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timeout)
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def send(self, rank: RankId, command: Command) -> None:
+        """Send a command to a rank."""
+        self._push(f"to/{rank}", encode(command))
+
+    def report(self, event: RankEvent | WorkerEvent) -> None:
+        """Send an event to the driver."""
+        self._push(_EVENTS, encode(event))
+
+    def events(self) -> Events:
+        """Receive the events, as the driver."""
+        return Events(self)
+
+    def inbox(self, rank: RankId) -> Inbox:
+        """Receive the commands to a rank."""
+        return Inbox(self, rank)
+
+    def _push(self, name: str, text: str | bytes) -> None:
+        with _reachable():
+            self.store.queue_push(name, cast(str, text))  # the stubs know only text
+
+    # -- blobs ------------------------------------------------------------------------------------
+
+    def put(self, blob: str, content: bytes) -> None:
+        """Store a byte string of any length; the number of its pieces comes last."""
+        pieces = range(0, max(1, len(content)), _PIECE)
+        with _reachable():
+            for number, start in enumerate(pieces):
+                piece = cast(str, content[start : start + _PIECE])
+                self.store.set(f"{blob}/{number}", piece)
+            self.store.set(blob, str(len(pieces)))
+
+    def take(self, blob: str) -> bytes:
+        """Return a byte string and remove it."""
+        with _reachable():
+            keys = self._pieces(blob)
+            content = b"".join(self.store.get(key) for key in keys)
+            self._delete(blob, *keys)
+        return content
+
+    def drop(self, blob: str) -> None:
+        """Remove a byte string, if it exists."""
+        with _reachable():
+            if self.store.check([blob]):
+                self._delete(blob, *self._pieces(blob))
+
+    def _pieces(self, blob: str) -> list[str]:
+        return [f"{blob}/{number}" for number in range(int(self.store.get(blob)))]
+
+    def _delete(self, *keys: str) -> None:
+        for key in keys:
+            self.store.delete_key(key)
+
+
+class _Listener(Generic[T]):
+    """A daemon thread that blocks in one queue of the store, on its own connection."""
+
+    def __init__(self, mailbox: Mailbox, name: str, receive: Callable[[bytes], bool]) -> None:
+        self._mailbox, self._name, self._receive = mailbox, name, receive
+        self._arrived: queue.SimpleQueue[T | Exception] = queue.SimpleQueue()
+        self._store = mailbox.connect(_FOREVER)
+        self._thread = threading.Thread(
+            target=self._listen, name=f"accelerando-{name}", daemon=True
+        )
+        self._thread.start()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                with _reachable():
+                    text = self._store.queue_pop(self._name)
+                if text == _CLOSED or not self._receive(text):
+                    break
+        except Exception as error:  # the store is gone, or the message is of another version
+            self._arrived.put(error)
+        del self._store
+
+    def next(self, seconds: float | None = None) -> T | None:
+        """Return the oldest message; None if none arrives within `seconds`.
+
+        Raises the error that ended the thread: MailboxGone, or the ValueError of a message that
+        this version does not know.
+        """
+        try:
+            found = self._arrived.get(block=seconds != 0, timeout=seconds)
+        except queue.Empty:
+            return None
+        if isinstance(found, Exception):
+            self._arrived.put(found)  # the next call fails, too
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End the thread. It must end before the store closes: c10d prints C++ frames otherwise."""
+        with contextlib.suppress(MailboxGone):
+            if self._thread.is_alive():
+                self._mailbox._push(self._name, _CLOSED)
+                self._thread.join(_JOIN_SECONDS)
+
+
+class Events(_Listener[RankEvent | WorkerEvent]):
+    """The events as a queue in the driver's process."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__(mailbox, _EVENTS, self._note)
+
+    def _note(self, text: bytes) -> bool:
+        self._arrived.put(cast(RankEvent | WorkerEvent, decode(text)))
+        return True
+
+
+class Inbox(_Listener[Command]):
+    """The commands to a rank as a queue in its process.
+
+    Pause and Abandon are not in the queue: they concern the command that is being executed, and
+    can be asked for at any time. Stop is in the queue and ends the thread.
+    """
+
+    def __init__(self, mailbox: Mailbox, rank: RankId) -> None:
+        self._pause: Pause | None = None
+        self._abandoned = -1
+        self.stopping = False
+        super().__init__(mailbox, f"to/{rank}", self._note)
+
+    def pause(self, segment: int) -> Pause | None:
+        """Return the Pause of a segment, if the driver has sent one."""
+        pause = self._pause
+        return pause if pause is not None and pause.segment == segment else None
+
+    def abandoned(self, generation: int) -> bool:
+        """Return True if the driver has given up this generation."""
+        return self._abandoned >= generation
+
+    def _note(self, text: bytes) -> bool:
+        command = cast(Command, decode(text))
+        if isinstance(command, Pause):
+            self._pause = command
+        elif isinstance(command, Abandon):
+            self._abandoned = max(self._abandoned, command.generation)
+        else:
+            self.stopping = isinstance(command, Stop)
+            self._arrived.put(command)
+        return not self.stopping
+
+
+# -- where the store is served --------------------------------------------------------------------
+
+
+class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
+    """Serve the mailbox of one run on the Dask scheduler.
+
+    It reports workers that join and leave. When the driver's client leaves, in whatever way, it
+    closes the store: that is how ranks notice.
+    """
+
+    def __init__(self, run: str, client: str) -> None:
+        self.name = f"accelerando-{run}"
+        self.client = client
+        self.mailbox: Mailbox | None = None
+
+    async def start(self, scheduler: Any) -> None:
+        """Serve the store. Importing torch may take seconds, so not on the event loop."""
+        host = host_of(scheduler.address)
+        store = await asyncio.to_thread(serve_store, host)
+        self.mailbox = Mailbox(Address(host, store.port), store)
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Report a worker that joined."""
+        self._report(WorkerJoined(worker))
+
+    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
+        """Report a worker that died, was retired, or is restarted by its Nanny."""
+        self._report(WorkerLeft(worker))
+
+    def _report(self, event: WorkerEvent) -> None:
+        if self.mailbox is not None:
+            with contextlib.suppress(MailboxGone):
+                self.mailbox.report(event)
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Close the store when the driver is gone."""
+        if client == self.client:
+            self.mailbox = None
+            forget_plugin(scheduler, self.name)
+            drop_late(scheduler, self.name)
+
+    async def close(self) -> None:
+        """Close the store."""
+        self.mailbox = None
+
+
+def _address(name: str, dask_scheduler: Any = None) -> Address | None:
+    plugin = plugin_of(dask_scheduler, name)
+    return None if plugin is None or plugin.mailbox is None else plugin.mailbox.address
+
+
+@contextmanager
+def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
+    """Open the mailbox of one run, and leave nothing behind on the scheduler."""
+    plugin = MailboxPlugin(run, client.id)
+    try:
+        client.register_plugin(plugin)
+        address = client.run_on_scheduler(_address, plugin.name)
+        mailbox = None if address is None else Mailbox(Address(*address))
+    except Exception:  # whatever prevents it: no torch, no port, no permission
+        mailbox = None
+    if mailbox is None:
+        host = host_towards(client.scheduler.address)
+        store = serve_store(host)
+        mailbox = Mailbox(Address(host, store.port), store)
+    try:
+        yield mailbox
+    finally:
+        with contextlib.suppress(Exception):
+            client.unregister_scheduler_plugin(plugin.name)

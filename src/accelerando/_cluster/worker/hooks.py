@@ -1,0 +1,228 @@
+"""What happens on a rank between two updates: pauses, progress, timeouts, checkpoints."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accelerando._cluster.mailbox import Inbox, Mailbox
+from accelerando._cluster.messages import (
+    BatchSizeChanged,
+    CheckpointSent,
+    RankId,
+    RanksAllowed,
+    UpdateTimed,
+)
+from accelerando._engine.checkpoint import pack
+from accelerando._engine.comm.communicator import UpdateResult
+from accelerando._engine.comm.process_group import ProcessGroup
+from accelerando._engine.data.feed import Batch
+from accelerando._engine.loop import Fit
+from accelerando._engine.position import Part
+
+_PROGRESS_SECONDS = 0.25
+_USUAL = 20  # a rank may take this many times the usual update before it counts as silent
+_FIRST = 2  # the first updates of a group are slower than the others
+_FEWEST = 3  # of which the median is better than the mean of all
+
+FIRST_MEMBER_PARTS = Part.ALL & ~Part.HOST & ~Part.RNG
+OTHER_MEMBER_PARTS = Part.REPLICAS
+
+
+def usual_seconds(durations: Sequence[float], period: int) -> float:
+    """Return the usual duration of an update, from the first ones of a group.
+
+    If ranks average every `period` updates, the averaging is part of it: the median is that of
+    groups of `period` updates. The first updates are left out.
+
+    Examples
+    --------
+    >>> usual_seconds([9.0, 5.0] + [1.0] * 18, period=1)
+    1.0
+    >>> usual_seconds([9.0, 5.0] + [1.0, 1.0, 2.0] * 6, period=3) == 4 / 3
+    True
+    """
+    later = durations[_FIRST:]
+    groups = len(later) // period
+    if groups < _FEWEST:
+        return statistics.mean(later)
+    sums = [sum(later[n * period : (n + 1) * period]) for n in range(groups)]
+    return statistics.median(sums) / period
+
+
+class Paused(Exception):  # noqa: N818  not an error: the way out of the loop
+    """All ranks have agreed to stop after the update just done."""
+
+
+@dataclass
+class Timing:
+    """Durations of the first updates of a process group; it survives segments of one group."""
+
+    generation: int = -1
+    seconds: list[float] = field(default_factory=list)
+
+
+class RankHooks:
+    """Hooks of the engine on a rank.
+
+    The first member passes the driver's Pause on to the others with the next update, so that all
+    stop after the same one, and reports for all.
+
+    Parameters
+    ----------
+    mailbox, inbox : Mailbox, Inbox
+        Of this rank.
+    rank : str
+        Its name.
+    group : ProcessGroup
+        The members.
+    segment : int
+        The number of the segment.
+    timing : Timing
+        Durations so far.
+    gradients_ready : callable
+        Calls the callbacks that act on gradients.
+    log_event : callable
+        Publishes progress.
+    averages : bool
+        Whether every member has a part of a checkpoint.
+    """
+
+    fit: Fit  # set by the rank, which builds the fit with these hooks
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        inbox: Inbox,
+        rank: RankId,
+        group: ProcessGroup,
+        segment: int,
+        timing: Timing,
+        gradients_ready: Callable[[Batch], None],
+        log_event: Callable[[dict[str, Any]], None],
+        *,
+        averages: bool,
+    ) -> None:
+        self.mailbox, self.inbox, self.rank = mailbox, inbox, rank
+        self.group, self.segment, self.timing = group, segment, timing
+        self.gradients_ready = gradients_ready
+        self.log_event = log_event
+        self.averages = averages
+        self.is_first = group.shard.rank == 0
+        self._batch_size = 0
+        self._workers: int | None = None
+        self._usual, self._period = 0.0, 0  # for which the timeout of the group is set
+        self._last = time.perf_counter()
+        self._next_progress = self._last
+        self._examples: int | None = None
+        self._bytes, self._waited = 0, 0.0
+
+    def before_update(self, batch: Batch) -> None:
+        if self._examples is None:
+            self._examples = self.fit.state.position.examples
+
+    def after_update(self, batch: Batch, result: UpdateResult) -> None:
+        now = time.perf_counter()
+        self._report_decisions()
+        self._time(now - self._last)
+        self._last = now
+        self._checkpoint()
+        if self.is_first:
+            self._look_for_pause()
+            self._report_progress(result, now)
+        if self.group.failure is not None:
+            raise self.group.failure
+        if self.group.paused:
+            raise Paused
+
+    @property
+    def period(self) -> int:
+        """Updates between two averagings; 1 under all-reduce."""
+        return int(getattr(self.fit.comm, "current_period", 1))
+
+    def _report_decisions(self) -> None:
+        """Let the driver know when the batch size or the allowed ranks change."""
+        state = self.fit.state
+        if state.batch_size != self._batch_size:
+            if self._batch_size:
+                self.timing.seconds = []
+            self._batch_size = state.batch_size
+            if self.is_first:
+                self.mailbox.report(BatchSizeChanged(self.rank, state.batch_size))
+        workers = state.settings.workers
+        if workers != self._workers:
+            self._workers = workers
+            if self.is_first:
+                update = state.position.update
+                self.mailbox.report(RanksAllowed(self.rank, workers, update))
+
+    def _time(self, seconds: float) -> None:
+        """Learn the duration of an update; wait for silent ranks in proportion to it."""
+        known = self.timing.seconds
+        if len(known) < _USUAL:
+            known.append(seconds)
+            if len(known) == _USUAL:
+                usual = usual_seconds(known, self.period)
+                self._set_timeout(usual)
+                if self.is_first:
+                    ranks, rows = self.group.shard.size, self._batch_size
+                    self.mailbox.report(UpdateTimed(self.rank, ranks, rows, usual))
+        elif self.period > max(self._period, 1):
+            self._set_timeout(self._usual or statistics.mean(known))
+
+    def _set_timeout(self, usual: float) -> None:
+        """Wait for the others as long as they may take until they send the next message."""
+        self._usual, self._period = usual, self.period
+        silent = _USUAL * usual * self._period
+        self.group.set_timeout(self.fit.spec.rank_timeout + silent)
+
+    def _checkpoint(self) -> None:
+        """Send the state to the driver now and then; with replicas, every member sends its own."""
+        state, every = self.fit.state, self.fit.spec.checkpoint_every
+        update = state.position.update
+        if every is None or update % every or not (self.is_first or self.averages):
+            return
+        self.fit.comm.flush(state)
+        parts = FIRST_MEMBER_PARTS if self.is_first else OTHER_MEMBER_PARTS
+        blob = f"checkpoint/{update}/{self.rank}"
+        self.mailbox.put(blob, pack(state.state_dict(parts)))
+        count = state.averaging.count
+        self.mailbox.report(CheckpointSent(self.rank, blob, self.segment, update, count))
+
+    def _look_for_pause(self) -> None:
+        pause = self.inbox.pause(self.segment)
+        if pause is not None:
+            self.group.pause = True
+            self.group.switch = pause.membership_changes
+
+    def _report_progress(self, result: UpdateResult, now: float) -> None:
+        traffic = self.fit.comm.traffic
+        self._bytes += traffic.bytes
+        self._waited += traffic.wait_seconds
+        if now < self._next_progress:
+            return
+        seconds = max(now - self._next_progress + _PROGRESS_SECONDS, 1e-9)
+        self._next_progress = now + _PROGRESS_SECONDS
+        state = self.fit.state
+        position = state.position
+        before = self._examples or 0
+        self.log_event(
+            {
+                "update": position.update,
+                "epoch": position.epoch,
+                "cursor": position.cursor,
+                "batch_size": state.batch_size,
+                "ranks": self.group.shard.size,
+                "period": self._period or 1,
+                "loss": result.loss,
+                "lr": result.lr,
+                "examples_per_second": (position.examples - before) / seconds,
+                "bytes_per_second": self._bytes / seconds,
+                "waiting": min(1.0, self._waited / seconds),
+                "signals": dict(state.memories.signals),
+            }
+        )
+        self._examples, self._bytes, self._waited = position.examples, 0, 0.0

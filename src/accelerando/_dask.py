@@ -1,0 +1,227 @@
+"""Adapter for Dask: every private or undocumented name of Dask that accelerando depends on.
+
+It finds the workers of a cluster, removes topics from the scheduler, scales clusters, and makes the
+chores of a worker rare while a rank trains on it. ``tests/test_dask.py`` has one test per name, so
+that a new version of Dask fails with the name that it changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distributed.comm import get_address_host
+from distributed.utils import get_ip
+
+_LATE_SECONDS = 2.0  # events on their way when a topic is dropped would create it again
+
+# -- workers --------------------------------------------------------------------------------------
+
+
+def workers_of(client: Any) -> dict[str, Any]:
+    """Return all workers by address, with what the scheduler knows about each.
+
+    ``client.scheduler_info(n_workers=-1)`` asks for the same, but returns what the client noted
+    last. Every other second the client notes an answer without workers. If that happens between
+    the question and the return, the cluster seems to be empty.
+    """
+    if client.scheduler is not None:
+        try:
+            answer: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)
+        except OSError:  # the scheduler cannot be reached: use what was known last
+            pass
+        else:
+            return dict(answer["workers"])
+    return dict(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def host_of(address: str) -> str:
+    """Return the machine of an address.
+
+    Examples
+    --------
+    >>> host_of("tcp://10.0.0.1:8786")
+    '10.0.0.1'
+    """
+    return str(get_address_host(address))
+
+
+def host_towards(address: str) -> str:
+    """Return the address of this machine under which the machine of `address` can reach it."""
+    host = host_of(address)
+    return host if host in ("127.0.0.1", "::1", "localhost") else str(get_ip(host))
+
+
+def threads_by_host(workers: dict[str, Any]) -> dict[str, int]:
+    """Return the threads that Dask gave to the workers of each machine.
+
+    Examples
+    --------
+    >>> threads_by_host({"tcp://10.0.0.1:1": {"nthreads": 2}, "tcp://10.0.0.1:2": {"nthreads": 1}})
+    {'10.0.0.1': 3}
+    """
+    threads: Counter[str] = Counter()
+    for address, facts in workers.items():
+        threads[host_of(address)] += int(facts.get("nthreads", 1))
+    return dict(threads)
+
+
+# -- topics and plugins on the scheduler ----------------------------------------------------------
+
+
+def stop_listening(client: Any, topic: str) -> None:
+    """End a client's subscription and drop the topic with its events."""
+    with contextlib.suppress(Exception):  # a scheduler that is gone has no topics
+        client.unsubscribe_topic(topic)
+        client.run_on_scheduler(_drop_topic, topic)
+
+
+async def _drop_topic(topic: str, dask_scheduler: Any = None) -> None:
+    topics = dask_scheduler._broker._topics
+    for _ in range(100):  # that the client unsubscribed arrives on another way
+        if topic not in topics or not topics[topic].subscribers:
+            break
+        await asyncio.sleep(0.01)
+    topics.pop(topic, None)
+    drop_late(dask_scheduler, topic)
+
+
+def drop_late(scheduler: Any, topic: str) -> None:
+    """Drop a topic when the last events about it must have arrived."""
+    scheduler.loop.call_later(_LATE_SECONDS, scheduler._broker._topics.pop, topic, None)
+
+
+def plugin_of(scheduler: Any, name: str) -> Any:
+    """Return a plugin of the scheduler, or None."""
+    return scheduler.plugins.get(name)
+
+
+def forget_plugin(scheduler: Any, name: str) -> None:
+    """Remove a plugin from the scheduler without waiting for it."""
+    scheduler.plugins.pop(name, None)
+
+
+# -- the size of a cluster ------------------------------------------------------------------------
+
+
+class ClusterScaling:
+    """Ask a cluster for workers, and give them back.
+
+    Only a cluster that the client belongs to can be asked, and only up to a number of workers that
+    the user named. An adaptive cluster gets another minimum; any other one is scaled. Afterwards it
+    has the size that it had before.
+
+    Parameters
+    ----------
+    cluster : distributed cluster object or None
+        ``client.cluster``.
+    most : int or None
+        ``max_workers``; None asks for nothing.
+    """
+
+    def __init__(self, cluster: Any, most: int | None) -> None:
+        self.cluster = cluster
+        self.most = most
+        self.asked = 0
+        self.adaptive = getattr(cluster, "_adaptive", None)
+        # The planned size: after the loss of a worker, the cluster is smaller for a moment.
+        planned = getattr(cluster, "plan", None)
+        self._before: int | None = None if planned is None else len(planned)
+        if self.adaptive is not None:
+            self._before = self.adaptive.minimum
+
+    @property
+    def possible(self) -> bool:
+        """Whether the cluster can be asked."""
+        return self.most is not None and (
+            self.adaptive is not None
+            or (
+                callable(getattr(self.cluster, "scale", None))
+                and getattr(self.cluster, "_supports_scaling", True)
+            )
+        )
+
+    def ask(self, wanted: int, present: int, missing: int) -> None:
+        """Ask for workers if there are too few, once per number.
+
+        Parameters
+        ----------
+        wanted : int
+            Ranks that should run.
+        present : int
+            Workers that the cluster has.
+        missing : int
+            Ranks for which there is no worker.
+        """
+        if self.adaptive is not None and wanted > self.asked:
+            # Adaptive scaling counts waiting tasks, and ranks are pinned to workers that exist.
+            self.adaptive.minimum = max(self._before or 0, min(wanted, self.adaptive.maximum))
+            self.asked = wanted
+        elif missing > 0 and self.possible and self.asked != wanted and self.adaptive is None:
+            if not self.asked:
+                self._before = max(self._before or 0, present)
+            self.asked = wanted
+            self.cluster.scale(max(self._before or 0, present + missing))
+
+    def shrink(self, wanted: int) -> None:
+        """Give back workers that were asked for and are not needed any more."""
+        if not self.asked:
+            return
+        self.asked = wanted
+        if self.adaptive is not None:
+            self.adaptive.minimum = max(self._before or 0, wanted)
+        else:
+            self.cluster.scale(max(self._before or 0, wanted))
+
+    def restore(self) -> None:
+        """Give the cluster the size that it had before."""
+        if not self.asked:
+            return
+        self.asked = 0
+        with contextlib.suppress(Exception):  # the user may have closed it
+            if self.adaptive is not None:
+                self.adaptive.minimum = self._before
+            else:
+                self.cluster.scale(self._before)
+
+
+# -- the chores of a worker -----------------------------------------------------------------------
+
+_CHORES = ("profile", "tick")
+_MILLISECONDS = 500.0  # Dask warns if a worker did not wake up for three seconds
+
+_lock = threading.Lock()
+_users: dict[int, int] = {}  # ranks by worker
+_before: dict[int, dict[str, float]] = {}
+
+
+@contextmanager
+def quiet_worker(worker: Any) -> Iterator[None]:
+    """Make a worker's most frequent chores rare; ranks of several fits are counted.
+
+    A worker wakes up a hundred times a second to profile its tasks, and fifty times to check
+    whether it is responsive. Python runs one thread at a time, so each time the rank has to wait.
+    """
+    chores = getattr(worker, "periodic_callbacks", {})
+    chores = {name: chores[name] for name in _CHORES if name in chores}
+    key = id(worker)
+    with _lock:
+        _users[key] = _users.get(key, 0) + 1
+        if _users[key] == 1:
+            _before[key] = {name: chore.callback_time for name, chore in chores.items()}
+            for chore in chores.values():
+                chore.callback_time = max(chore.callback_time, _MILLISECONDS)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users[key] -= 1
+            if not _users[key]:
+                del _users[key]
+                for name, milliseconds in _before.pop(key).items():
+                    chores[name].callback_time = milliseconds

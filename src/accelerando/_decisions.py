@@ -1,0 +1,400 @@
+"""Decisions: what policies and strategies read, what they decide, and what holds for an update.
+
+:class:`Signals` are the numbers known before an update. A policy turns them into a
+:class:`Decision`. :class:`Settings` are the decisions that still hold, and a :class:`Plan` is what
+one update carries out. All of them are values without side effects: they can be saved, sent to
+ranks, compared and replayed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from accelerando._validation import is_number
+from accelerando.exceptions import UnknownSignalError
+
+State = Mapping[str, Any]
+"""What a policy, a strategy or a monitor remembers between updates: names and JSON values."""
+
+# fmt: off
+ALWAYS = (
+    "update", "epoch", "examples", "n_examples", "loss", "grad_norm", "batch_size",
+    "wanted_batch_size", "rows", "lr", "momentum", "beta2", "ranks", "period", "total_updates",
+    "spread", "full_loss", "full_grad_norm",
+)
+# fmt: on
+"""Names of the signals that every fit has; monitors add theirs."""
+
+UNKNOWN = dict.fromkeys(ALWAYS, math.nan)
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+class Signals(Mapping[str, float]):
+    """Named numbers that are known before an update: ``signals.loss`` or ``signals["loss"]``.
+
+    A value that is not known yet is ``nan``: every comparison with it is false. A name that does
+    not exist raises an error that lists the names that do.
+
+    Notes
+    -----
+    Every fit has these signals, and those of its monitors:
+
+    * ``update``, ``epoch``, ``examples``: done so far. ``n_examples``: in the training set.
+    * ``loss``, ``grad_norm``, ``rows``: of the last update, whose batch may have been a short one.
+    * ``batch_size``: as carried out, within ``max_batch_size`` and the training set. Policies in
+      ``policies=`` see the size of the next update as decided so far, the policy in
+      ``batch_size=`` the size of the last update.
+    * ``wanted_batch_size``: the same before ``max_batch_size`` is applied, once a policy in
+      ``policies=`` has decided a size. Policies that multiply the size or scale with it read it.
+    * ``lr``, ``momentum`` (or the first beta), ``beta2``: of the first parameter group for the next
+      update, as decided so far, without the factors ``lr_scale``.
+    * ``ranks``, ``period`` (updates between two averagings), ``spread`` (of the replicas, if they
+      have just been averaged), ``total_updates`` (of the fit if the batch size stays as it is).
+    * ``full_loss``, ``full_grad_norm``: on the training set, in updates in which a policy measures.
+
+    Examples
+    --------
+    >>> from accelerando.policies import Signals
+    >>> signals = Signals({"update": 3, "loss": 0.5})
+    >>> signals.loss
+    0.5
+    >>> signals.noise
+    Traceback (most recent call last):
+        ...
+    accelerando.exceptions.UnknownSignalError: There is no signal 'noise'. Known signals: loss, \
+update. Signals of monitors are known when the monitor is in monitors=.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        self._values = dict(values)
+
+    @classmethod
+    def known(cls, **values: float) -> Self:
+        """Return signals with some values; the others of a fit are ``nan``.
+
+        Examples
+        --------
+        >>> signals = Signals.known(update=3, loss=0.5)
+        >>> signals.loss, signals.grad_norm
+        (0.5, nan)
+        """
+        return cls._of({**UNKNOWN, **values})
+
+    @classmethod
+    def _of(cls, values: dict[str, float]) -> Self:
+        """Wrap a dictionary without copying it."""
+        signals = cls.__new__(cls)
+        signals._values = values
+        return signals
+
+    def __getitem__(self, name: str) -> float:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise UnknownSignalError(_no_signal(name, self._values)) from None
+
+    def __getattr__(self, name: str) -> float:
+        if name[0] == "_":  # copy and pickle look for such names
+            raise AttributeError(name)
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Signals({self._values})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._values,)
+
+    def but(self, **values: float) -> Signals:
+        """Return the signals with some of them replaced."""
+        return Signals._of({**self._values, **values})
+
+
+def _no_signal(name: str, known: Mapping[str, float]) -> str:
+    return (
+        f"There is no signal {name!r}. Known signals: {', '.join(sorted(known))}. Signals of "
+        "monitors are known when the monitor is in monitors=."
+    )
+
+
+class Decision(NamedTuple):
+    """Settings that a policy changes from the next update on; None leaves a setting as it is.
+
+    Attributes
+    ----------
+    batch_size : float
+        Rows of a batch; rounded up, within ``max_batch_size`` and the training set.
+    lr : float
+        Learning rate of the first parameter group; other groups and schedules keep their ratio.
+    lr_scale : float
+        Factor on the learning rate. From ``batch_size=`` it holds for one update, from a policy in
+        ``policies=`` until that policy returns another one. Factors of several policies multiply.
+    momentum : float
+        Momentum of SGD, or the first of Adam's betas.
+    betas : tuple of two floats
+        Both of Adam's betas; they override `momentum`.
+    workers : int
+        The largest number of ranks; the batch size may allow fewer.
+    period : int
+        Updates between two averagings, with a strategy of :mod:`accelerando.sync` that averages.
+    precision : str
+        ``"float32"``, ``"bfloat16"`` or ``"float16"``.
+
+    Examples
+    --------
+    >>> from accelerando.policies import Decision
+    >>> Decision(batch_size=256, lr=0.2)
+    Decision(batch_size=256, lr=0.2)
+    """
+
+    batch_size: float | None = None
+    lr: float | None = None
+    lr_scale: float | None = None
+    momentum: float | None = None
+    betas: tuple[float, float] | None = None
+    workers: int | None = None
+    period: int | None = None
+    precision: str | None = None
+
+    def __repr__(self) -> str:
+        given = (f"{name}={value!r}" for name, value in self.items())
+        return f"Decision({', '.join(given)})"
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the names and values of the settings that change."""
+        named = zip(self._fields, self, strict=True)
+        return [(name, value) for name, value in named if value is not None]
+
+
+NOTHING = Decision()
+
+
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_finite(value) and value >= 1 and value == int(value)
+
+
+def _is_share(value: Any) -> bool:
+    return _is_finite(value) and 0 <= value < 1
+
+
+def _are_betas(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_share, value))
+
+
+_ALLOWED: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "batch_size": ("a number above 0", lambda value: _is_finite(value) and value > 0),
+    "lr": ("a number of at least 0", lambda value: _is_finite(value) and value >= 0),
+    "lr_scale": ("a number of at least 0", lambda value: _is_finite(value) and value >= 0),
+    "momentum": ("a number of at least 0 and below 1", _is_share),
+    "betas": ("two numbers of at least 0 and below 1", _are_betas),
+    "workers": ("an integer of at least 1", _is_count),
+    "period": ("an integer of at least 1", _is_count),
+    "precision": ("'float32', 'bfloat16' or 'float16'", lambda value: value in PRECISIONS),
+}
+
+
+def checked(decision: Any, policy: object) -> Decision:
+    """Return the decision if it can be carried out; raise an error that names the policy if not."""
+    if not isinstance(decision, Decision):
+        raise TypeError(
+            f"A policy returns a Decision or None; {policy!r} returned {decision!r}. Write "
+            "Decision(batch_size=...)."
+        )
+    for name, value in decision.items():
+        text, allowed = _ALLOWED[name]
+        if not allowed(value):
+            raise ValueError(
+                f"Decision({name}=...) must be {text}, or None to leave it as it is; {policy!r} "
+                f"decided {value!r}."
+            )
+    return decision
+
+
+class Settings(NamedTuple):
+    """The decisions that hold now.
+
+    Attributes
+    ----------
+    batch_size : float or None
+        What a policy in ``policies=`` decided last; None leaves the size to ``batch_size=``.
+    lr_scale : float
+        Ratio of the decided learning rate to the optimizer's.
+    scales : tuple of float
+        The factor ``lr_scale`` of each policy in ``policies=``; empty while nobody decided one.
+    momentum, betas, workers, period, precision
+        As decided last; None before.
+    base_batch_size : float or None
+        What ``batch_size=`` asked for last. It holds while that policy returns None.
+    """
+
+    batch_size: float | None = None
+    lr_scale: float = 1.0
+    scales: tuple[float, ...] = ()
+    momentum: float | None = None
+    betas: tuple[float, float] | None = None
+    workers: int | None = None
+    period: int | None = None
+    precision: str | None = None
+    base_batch_size: float | None = None
+
+    def after(self, decision: Decision, base_lr: float) -> Settings:
+        """Return the settings after a decision.
+
+        The learning rate is kept as a ratio to `base_lr`, so that schedulers continue to work.
+        ``decision.lr_scale`` is not used: factors are kept per policy, in `scales`.
+
+        Examples
+        --------
+        >>> settings = Settings(batch_size=64).after(Decision(lr=0.2), base_lr=0.1)
+        >>> settings.batch_size, settings.lr_scale
+        (64, 2.0)
+        """
+        scale, betas = self.lr_scale, self.betas
+        if decision.lr is not None:
+            scale = float(decision.lr) / base_lr if base_lr > 0 else 1.0
+        if decision.betas is not None:
+            betas = (float(decision.betas[0]), float(decision.betas[1]))
+        elif decision.momentum is not None and betas is not None:
+            betas = (float(decision.momentum), betas[1])
+        return Settings(
+            self.batch_size if decision.batch_size is None else float(decision.batch_size),
+            scale,
+            self.scales,
+            self.momentum if decision.momentum is None else float(decision.momentum),
+            betas,
+            self.workers if decision.workers is None else int(decision.workers),
+            self.period if decision.period is None else int(decision.period),
+            self.precision if decision.precision is None else decision.precision,
+            self.base_batch_size,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return self._asdict()
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Settings:
+        """Return the settings that :meth:`to_json` described."""
+        settings = cls(**content)
+        betas = None if settings.betas is None else (settings.betas[0], settings.betas[1])
+        return settings._replace(scales=tuple(settings.scales), betas=betas)
+
+
+class Plan(NamedTuple):
+    """What the next update carries out, and what policies remember once it is done.
+
+    Attributes
+    ----------
+    rows : int
+        Rows of the global batch: `batch_size` times the batches per update.
+    batch_size : int
+        Rows of one batch.
+    lr_scale : float
+        Factor on the optimizer's learning rate for this update, with everything included.
+    settings : Settings
+        The decisions that hold from this update on.
+    policy_memories : list of dict
+        The memory of every policy after its decision.
+    """
+
+    rows: int
+    batch_size: int
+    lr_scale: float
+    settings: Settings
+    policy_memories: list[dict[str, Any]]
+
+
+@dataclass
+class Memories:
+    """JSON values that policies, monitors and the strategy remember; the monitors' signals."""
+
+    policies: list[dict[str, Any]] = field(default_factory=list)
+    monitors: list[dict[str, Any]] = field(default_factory=list)
+    signals: dict[str, float] = field(default_factory=dict)
+    strategy: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all memories as one JSON value."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """Return the memories that :meth:`to_json` described."""
+        return cls(**content)
+
+
+class Measure(NamedTuple):
+    """A pass over training data: its quantity is "loss" or "grad_norm".
+
+    `fraction` is the share of the training set that is used, drawn anew each time.
+    """
+
+    quantity: str
+    fraction: float = 1.0
+
+
+def ceil(x: float) -> int:
+    """Round up, but forgive errors in the last digits: 0.1 * 30 is 3, not 4."""
+    return math.ceil(x - 1e-9 * max(1.0, abs(x)))
+
+
+def cap(
+    wanted: float, lr_scale: float, *, max_batch_size: int | None, n_examples: int | None
+) -> tuple[int, float]:
+    """Return the batch size that is carried out, and the factor on the learning rate.
+
+    The batch is rounded up. Past `max_batch_size` the learning rate falls by the factor by which
+    the batch would have grown, which keeps the noise scale lr / batch size where the policy wanted
+    it (Smith et al. 2017, arXiv:1711.00489). The size of the data set does not lower the learning
+    rate: a batch with every example has no noise to damp.
+
+    Examples
+    --------
+    >>> cap(3000.0, 1.0, max_batch_size=1000, n_examples=60_000)
+    (1000, 0.3333333333333333)
+    """
+    if not (math.isfinite(wanted) and math.isfinite(lr_scale)) or lr_scale < 0:
+        raise ValueError(
+            f"A batch-size policy must return finite numbers and no negative learning-rate scale; "
+            f"it returned batch_size={wanted}, lr_scale={lr_scale}."
+        )
+    rows = max(1, ceil(wanted))
+    if max_batch_size is not None and rows > max_batch_size:
+        lr_scale *= max_batch_size / rows
+        rows = max_batch_size
+    if n_examples is not None:
+        rows = min(rows, max(1, n_examples))
+    return rows, lr_scale
+
+
+def fingerprint(plan: Plan) -> float:
+    """Return an integer below 4096 that differs between ranks whose plans differ.
+
+    Its sum over ranks is exact in float32. Processors may round last digits of rates differently.
+    """
+    held = plan.settings
+    text = (
+        f"{plan.rows} {plan.lr_scale:.6g} {held.momentum} {held.betas} {held.workers} "
+        f"{held.period} {held.precision}"
+    )
+    return float(zlib.crc32(text.encode()) % 4096)

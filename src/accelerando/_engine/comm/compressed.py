@@ -1,0 +1,254 @@
+"""Compressed all-reduce: DDP's communication hooks for codecs and PowerSGD, and one process.
+
+A hook decides what happens to a bucket of gradients instead of an all-reduce.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+from accelerando._engine.comm.communicator import SingleProcess, Traffic, all_reduce_bytes
+from accelerando._engine.comm.exchange import Exchange, Memory, Piece, is_small, pieces_of
+from accelerando._engine.comm.process_group import ProcessGroup, contact
+from accelerando.compress import Adaptive, Codec, ErrorFeedback, PowerSGD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from accelerando._decisions import Plan
+    from accelerando._engine.data.feed import Batch
+    from accelerando._engine.model import Components
+    from accelerando._engine.state import TrainState
+    from accelerando.compress import Compressor
+
+
+class CommHook(Protocol):
+    """What :class:`~accelerando._engine.comm.ddp.DDPAllReduce` needs from a hook.
+
+    Attributes
+    ----------
+    works_without_ddp : bool
+        Whether gradients can also be exchanged after the backward pass.
+    """
+
+    works_without_ddp: bool
+
+    @property
+    def traffic(self) -> Traffic:
+        """Cost of the newest update."""
+
+    def begin(self, values: Mapping[str, float], seed: int) -> None:
+        """Prepare an update; `values` are the signals before it."""
+
+    def __call__(self, bucket: Any) -> Any:
+        """Exchange a bucket; return a future of the mean."""
+
+    def exchange_pieces(self, pieces: Sequence[Piece]) -> None:
+        """Exchange gradients outside of DDP."""
+
+    def close(self) -> None:
+        """Release the process group."""
+
+
+def make_hook(
+    compressor: Compressor | None, carrier: nn.Module, group: ProcessGroup, memory: Memory
+) -> CommHook | None:
+    """Return the hook that carries a compressor out; None without one."""
+    if compressor is None:
+        return None
+    if isinstance(compressor, PowerSGD):
+        return PowerHook(compressor, group)
+    assert isinstance(compressor, Codec | ErrorFeedback | Adaptive)
+    return CodecHook(compressor, carrier, group, memory)
+
+
+class CodecHook:
+    """All-gather of encoded gradients.
+
+    A bucket is encoded and sent as soon as DDP has filled it, while the backward pass continues.
+    The messages of the others are awaited and decoded with the last bucket. The thread of the
+    backward pass launches all collective operations, in the order of the buckets, as it does those
+    of BatchNorm: in any other order they could cross on another rank.
+
+    Parameters
+    ----------
+    compressor : Codec, ErrorFeedback or Adaptive
+        How gradients are encoded.
+    carrier : torch.nn.Module
+        Whose names of parameters seed the draws of codecs; with a ``tail``.
+    group : ProcessGroup
+        The ranks.
+    memory : dict
+        Of error feedback.
+    """
+
+    works_without_ddp = True
+
+    def __init__(
+        self,
+        compressor: Codec | ErrorFeedback | Adaptive,
+        carrier: nn.Module,
+        group: ProcessGroup,
+        memory: Memory,
+    ) -> None:
+        self._names = {id(parameter): name for name, parameter in carrier.named_parameters()}
+        tail = carrier.get_parameter("tail")
+        self._tail = id(tail)
+        gather = AllGather(group, tail.device)
+        self.exchange = Exchange(compressor, *group.shard, gather, memory)
+        self._open: list[tuple[Any, torch.Tensor]] = []
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.exchange.traffic
+
+    def begin(self, values: Mapping[str, float], seed: int) -> None:
+        self._open = []
+        self.exchange.begin(values, seed)
+
+    def __call__(self, bucket: Any) -> Any:
+        found = zip(bucket.parameters(), bucket.gradients(), strict=True)
+        self.exchange.send(
+            [
+                Piece(self._names[id(p)], gradient, id(p) == self._tail or is_small(p))
+                for p, gradient in found
+            ]
+        )
+        future: Any = torch.futures.Future()
+        self._open.append((future, bucket.buffer()))
+        if bucket.is_last():
+            self.exchange.receive()
+            done, self._open = self._open, []
+            for waiting, buffer in done:
+                waiting.set_result(buffer)
+        return future
+
+    def exchange_pieces(self, pieces: Sequence[Piece]) -> None:
+        self.exchange.send(pieces)
+        self.exchange.receive()
+
+    def close(self) -> None:
+        self._open = []
+
+
+@dataclass
+class AllGather:
+    group: ProcessGroup
+    device: torch.device
+
+    def __call__(self, buffer: torch.Tensor) -> _Arriving:
+        buffer = buffer.to(self.device)
+        found = [torch.empty_like(buffer) for _ in range(self.group.shard.size)]
+        with contact():
+            work = self.group.processes.allgather([found], [buffer])
+        return _Arriving(work, found, buffer)
+
+
+@dataclass
+class _Arriving:
+    work: Any
+    found: list[torch.Tensor]
+    buffer: torch.Tensor  # not to be freed while it is sent
+
+    def wait(self) -> Sequence[torch.Tensor]:
+        with contact():
+            self.work.wait()
+        return self.found
+
+
+class PowerHook:
+    """PyTorch's PowerSGD.
+
+    It is awaited bucket by bucket: other threads launch its later all-reduces, which would cross
+    with those of the next bucket or of BatchNorm.
+
+    Parameters
+    ----------
+    settings : PowerSGD
+        Rank of the approximation, and the update at which it starts.
+    group : ProcessGroup
+        The ranks.
+    """
+
+    works_without_ddp = False
+
+    def __init__(self, settings: PowerSGD, group: ProcessGroup) -> None:
+        self.traffic = Traffic()
+        self._size = group.shard.size
+        self._state: Any = power.PowerSGDState(
+            group.processes, settings.rank, start_powerSGD_iter=settings.start
+        )
+        self._bytes, self._seconds = 0, 0.0
+
+    def begin(self, values: Mapping[str, float], seed: int) -> None:
+        self._bytes, self._seconds = 0, 0.0
+
+    def __call__(self, bucket: Any) -> Any:
+        """Call PyTorch's hook; the tail is a vector, which it leaves as it is."""
+        started = time.perf_counter()
+        state = self._state
+        whole = state.iter < state.start_powerSGD_iter
+        before = state.total_numel_after_compression
+        future = power.powerSGD_hook(state, bucket)
+        future.wait()
+        buffer = bucket.buffer()
+        after = state.total_numel_after_compression - before
+        numbers = buffer.numel() if whole else after
+        self._bytes += all_reduce_bytes(numbers * buffer.itemsize, self._size)
+        self._seconds += time.perf_counter() - started
+        self.traffic = Traffic(self._bytes, self._seconds)
+        return future
+
+    def exchange_pieces(self, pieces: Sequence[Piece]) -> None:
+        raise AssertionError("PowerSGD exchanges gradients in DDP only.")
+
+    def close(self) -> None:
+        self._state = None
+
+
+class _Here(NamedTuple):
+    """The message of a single rank, which has arrived before it was sent."""
+
+    buffer: torch.Tensor
+
+    def wait(self) -> Sequence[torch.Tensor]:
+        return [self.buffer]
+
+
+class CompressedSingle(SingleProcess):
+    """One rank in this process that steps with the decoded gradient.
+
+    Step sizes can be tuned and budgets compared without a cluster.
+
+    Parameters
+    ----------
+    compressor : Codec, ErrorFeedback or Adaptive
+        How gradients are encoded.
+    memory : dict, optional
+        Of error feedback.
+    """
+
+    def __init__(self, compressor: Compressor, memory: Memory | None = None) -> None:
+        super().__init__()
+        assert isinstance(compressor, Codec | ErrorFeedback | Adaptive)  # others are refused before
+        self.exchange = Exchange(compressor, 0, 1, _Here, {} if memory is None else memory)
+        self._components: Components | None = None
+
+    def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
+        self._components = state.components
+        self.exchange.begin(state.values(), state.seed)
+
+    def backward(self, loss: torch.Tensor, mass: float, *, last: bool) -> None:
+        super().backward(loss, mass, last=last)
+        if last:
+            assert self._components is not None
+            self.exchange.send(pieces_of(self._components.named_parameters()))
+            self.exchange.receive()
+            self.traffic = self.exchange.traffic

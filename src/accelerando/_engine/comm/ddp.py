@@ -1,0 +1,335 @@
+"""DDP all-reduce: PyTorch's DistributedDataParallel sums the gradients of the ranks.
+
+In addition to the gradients, ranks agree on a few numbers in every update: the loss and the mass of
+the global batch, and whether any rank asks to pause. They travel as the gradient of one more small
+parameter, the *tail*, in a bucket with the others: adding ``tail · numbers`` to the loss makes the
+numbers the gradient of that parameter. No update needs a second message.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from accelerando._decisions import fingerprint
+from accelerando._engine._torch import release_ddp
+from accelerando._engine.comm.communicator import (
+    Gradient,
+    LocalGradient,
+    PartNorms,
+    SingleProcess,
+    Traffic,
+    UpdateResult,
+    all_reduce_bytes,
+)
+from accelerando._engine.comm.compressed import make_hook
+from accelerando._engine.comm.exchange import Memory, pieces_of
+from accelerando._engine.comm.gradient_noise import RankNorms
+from accelerando._engine.comm.process_group import ProcessGroup, contact
+from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
+from accelerando.exceptions import UnsupportedError
+
+if TYPE_CHECKING:
+    from accelerando._decisions import Plan
+    from accelerando._engine.data.feed import Batch, Shard
+    from accelerando._engine.model import Model
+    from accelerando._engine.state import TrainState
+    from accelerando.compress import Compressor
+
+# The tail's numbers: the loss, the share of the batch's mass, the wish to pause. With monitors or
+# policies there are more: whether this rank has rows, the squared norm of its gradient, the seconds
+# of the update before and those it waited, and the fingerprint of its plan.
+_FEW, _ALL, _SQUARE = 3, 8, 4
+
+
+class Carrier(nn.Module):
+    """The module, the criterion (it may have parameters, too) and the tail.
+
+    The attribute names are part of the parameters' names, which seed the draws of codecs and are
+    the keys of error feedback: do not rename them.
+    """
+
+    def __init__(self, module: nn.Module, criterion: Any, numbers: int) -> None:
+        super().__init__()
+        self.module = module
+        self.criterion = criterion if isinstance(criterion, nn.Module) else None
+        # A float64 tail in a float32 model would open a second bucket; a float32 tail in a float64
+        # model would lose digits of the loss.
+        dtypes = {p.dtype for p in self.parameters() if p.requires_grad}
+        dtype = torch.float64 if dtypes == {torch.float64} else torch.float32
+        device = next((p.device for p in self.parameters()), torch.device("cpu"))
+        self.tail = nn.Parameter(torch.zeros(numbers, dtype=dtype, device=device))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+class DDPAllReduce(SingleProcess):
+    """Ranks that share every batch and average gradients.
+
+    Parameters
+    ----------
+    model : Model
+        With the module and the criterion.
+    group : ProcessGroup
+        The ranks.
+    control_active : bool
+        Whether there are monitors or policies, for which ranks exchange more numbers.
+    looks_at_parts : bool
+        Whether a monitor compares the gradients of the ranks.
+    sums : bool
+        Whether the loss is a sum over rows.
+    unused : bool or None
+        Whether some parameters get no gradient in some updates; None if unknown. DDP is not made
+        for that: gradients are then exchanged after the backward pass. If it is unknown, the first
+        update is exchanged that way and shows it.
+    compressor : Compressor, optional
+        How gradients are encoded.
+    memory : dict, optional
+        What error feedback has not sent yet, from earlier groups of this rank.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        group: ProcessGroup,
+        *,
+        control_active: bool,
+        looks_at_parts: bool,
+        sums: bool,
+        unused: bool | None = None,
+        compressor: Compressor | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        super().__init__()
+        self.group = group
+        self.shard: Shard = group.shard
+        self.ranks = size = group.shard.size
+        self.alone = size == 1
+        self.unused = unused
+        self.carrier = Carrier(model.module, model.criterion, _ALL if control_active else _FEW)
+        self._model = model
+        criterion = self.carrier.criterion
+        learnable = () if criterion is None else criterion.parameters()
+        self._of_criterion = [p for p in learnable if p.requires_grad]
+        self._control_active = control_active
+        self._sums = sums
+        self._held = 0
+        self._divided = False  # into micro-batches
+        tail = self.carrier.tail
+        # A single rank has nobody to compare with; the loop compares micro-batches instead.
+        compares = looks_at_parts and size > 1
+        self.norms = RankNorms(group, tail, _SQUARE) if compares else None
+        self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
+        self._statistics = BatchStatistics(group)
+        self._undo_batchnorm = synchronize(model.module, self._statistics)
+        # DDP returns the mean over the ranks where the sum is wanted.
+        self._factor = torch.tensor(float(size), device=tail.device)
+        self.wrapped: DistributedDataParallel | None = None
+        if unused is False:
+            self.wrap()
+        n_bytes = sum(p.nbytes for p in self.carrier.parameters() if p.requires_grad)
+        self._bytes = all_reduce_bytes(n_bytes, size)
+        self._numbers = torch.zeros_like(tail.data)
+        self._rest: tuple[float, ...] = (0.0, 0.0)
+        self._mass = 0.0
+        self._loss: torch.Tensor | None = None
+        self._noise: PartNorms | None = None
+        self._ready = 0.0
+        self._watch = self._watch_last_gradient()
+
+    def wrap(self) -> None:
+        """Let DDP sum the gradients bucket by bucket during the backward pass."""
+        tail = self.carrier.tail
+        self.wrapped = DistributedDataParallel(
+            self.carrier,
+            process_group=self.group.processes,
+            device_ids=[tail.device] if tail.is_cuda else None,
+            init_sync=False,  # states are broadcast by the ranks
+            forward_sync_buffers=False,  # statistics of BatchNorm are equal already
+            gradient_as_bucket_view=True,
+        )
+        hook = self.hook
+        if hook is not None:
+            self.wrapped.register_comm_hook(None, lambda _, bucket: hook(bucket))
+        elif self.norms is not None:
+            self.wrapped.register_comm_hook(None, self.norms.hook)
+            self._factor = torch.ones_like(self._factor)  # this hook leaves the sum
+
+    def _watch_last_gradient(self) -> Any:
+        """Note when this rank's gradients are complete; the rest is waiting for the others."""
+        first = next(p for p in self.carrier.parameters() if p.requires_grad)
+
+        def ready(_: torch.Tensor) -> None:
+            self._ready = time.perf_counter()
+
+        return first.register_post_accumulate_grad_hook(ready)  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Release the process group now, so that ranks that wait for this one fail, too."""
+        self._watch.remove()
+        self._undo_batchnorm()
+        if self.hook is not None:
+            self.hook.close()
+        if self.wrapped is not None:
+            release_ddp(self.wrapped)
+            self.wrapped = None
+        self.group.close()
+
+    # -- one update -------------------------------------------------------------------------------
+
+    def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
+        self.group.seed(state.seed, state.position.update)
+        self._statistics.counts = batch.held > 0
+        self._held = batch.held
+        if self._control_active:
+            self.group.fingerprint = fingerprint(plan)
+        if self.hook is not None:
+            self.hook.begin(state.values(), state.seed)
+
+    def module(self, module: nn.Module) -> Callable[..., Any]:
+        return self.wrapped or self.carrier
+
+    def micro_batch(self, *, last: bool) -> AbstractContextManager[object]:
+        self._divided = True
+        if last or self.wrapped is None:
+            return self._nothing
+        waiting: AbstractContextManager[object] = self.wrapped.no_sync()
+        return waiting
+
+    def backward(self, loss: torch.Tensor, mass: float, *, last: bool) -> None:
+        self._mass += mass
+        self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
+        if last:
+            skipped = mass == 0.0 and not (self._sums and self._held)
+            if skipped and self._of_criterion:
+                # The criterion was not called, but DDP waits for a gradient of its parameters.
+                loss = loss + torch.stack([p.sum() for p in self._of_criterion]).sum() * 0.0
+            loss = loss + self._tail_loss()
+        if self._factor.dtype != loss.dtype:
+            self._factor = self._factor.to(loss)
+        with contact():
+            loss.backward(self._factor)  # type: ignore[no-untyped-call]
+        if not last:
+            return
+        if self.shard.size == 1:  # nobody to agree with, and `reduce` may not look
+            self.group.paused = self.group.paused or self.group.pause
+        if self.wrapped is None:
+            self._reduce_after_backward()
+        if self.hook is not None and (self.wrapped is not None or self.hook.works_without_ddp):
+            self.traffic = self.hook.traffic
+        else:
+            self.traffic = Traffic(self._bytes, time.perf_counter() - self._ready)
+
+    def _tail_loss(self) -> torch.Tensor:
+        """Return the summand of the loss whose gradient is the numbers to agree on."""
+        tail, numbers = self.carrier.tail, self._numbers
+        tail.grad = None
+        assert self._loss is not None
+        numbers[0] = self._loss
+        more = self._control_numbers() if self._control_active else ()
+        rest = (self._mass, float(self.group.pause), *more)
+        if self._rest != rest:
+            self._rest = rest
+            numbers[1:] = torch.tensor(rest)
+        self._mass, self._loss = 0.0, None
+        return tail.dot(numbers)
+
+    def _control_numbers(self) -> tuple[float, ...]:
+        """Return the numbers for monitors and policies."""
+        mass = float(self._held) if self._sums else self._mass
+        if self.norms is not None:
+            self.norms.scale = 1.0 / mass if mass > 0.0 else 0.0
+        return (float(mass > 0.0), 0.0, *self.group.clock, self.group.fingerprint)
+
+    def _reduce_after_backward(self) -> None:
+        """Average the gradients that exist on any rank, as DDP does for those on all."""
+        from accelerando._engine.step import grad_norm
+
+        size, tail = self.shard.size, self.carrier.tail
+        learnable = [p for p in self.carrier.parameters() if p.requires_grad]
+        if self.norms is not None:
+            square = grad_norm([p for p in learnable if p is not tail]) ** 2 / size**2
+            assert tail.grad is not None
+            tail.grad[_SQUARE] = square * self.norms.scale * size
+        present = torch.tensor([float(p.grad is not None) for p in learnable])
+        present = present.to(self.group.device)
+        self.group.all_reduce(present)
+        used = [p for p, ranks in zip(learnable, present.tolist(), strict=True) if ranks]
+        if self.hook is not None and self.hook.works_without_ddp:
+            for parameter in used:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            self.hook.exchange_pieces(pieces_of(self.carrier.named_parameters()))
+            return
+        for parameter in used:
+            self.group.sum_gradients([parameter])
+            assert parameter.grad is not None
+            parameter.grad /= size
+
+    def reduce(self, local: LocalGradient, parameters: Sequence[torch.Tensor]) -> Gradient:
+        divided, self._divided = self._divided, False
+        if self.alone and not divided:  # the loss is known, in full precision
+            return super().reduce(local, parameters)
+        agreed = self.carrier.tail.grad
+        assert agreed is not None
+        numbers = agreed.tolist()
+        loss, mass, pause = numbers[:_FEW]
+        if self._control_active:
+            self._agree(numbers, mass)
+        self.group.paused = self.group.paused or pause > 0
+        # Gradients are divided by the true mass, which class weights and ignored targets change.
+        # The threshold keeps the rounding of the summed masses from scaling every gradient.
+        if mass > 0 and abs(mass - 1.0) > 1e-6:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    parameter.grad /= mass
+            loss /= mass
+        noise = self._noise if local.noise is None else local.noise
+        return Gradient(torch.tensor(loss), local.y_pred, noise)
+
+    def _agree(self, numbers: list[float], mass: float) -> None:
+        """Take over what all ranks said in addition to the loss."""
+        _, _, pause, number, square, seconds, waited, planned = numbers
+        self.group.agree(pause, (seconds, waited), planned)
+        if self.norms is not None:
+            square = self.norms.collect(square)
+            mass = 1.0 if self._sums else mass
+            self._noise = PartNorms(round(number), square / mass if mass > 0.0 else 0.0)
+
+    def after_step(
+        self, state: TrainState, plan: Plan, results: Sequence[UpdateResult]
+    ) -> UpdateResult:
+        if self.unused is None:
+            self._settle_unused()
+        return results[0]
+
+    def _settle_unused(self) -> None:
+        """After the first update: use DDP if every parameter got a gradient on some rank."""
+        learnable = [p for p in self._model.parameters if p.requires_grad]
+        self.unused = any(p.grad is None for p in learnable)
+        if not self.unused:
+            self.wrap()
+        elif self.hook is not None and not self.hook.works_without_ddp:
+            raise UnsupportedError(
+                "PowerSGD works in PyTorch's DDP, which needs a gradient for every parameter in "
+                "every update, and some parameters got none. Use Atomo(budget=...), or freeze "
+                "the parameters that are not used."
+            )
+
+    # -- numbers ----------------------------------------------------------------------------------
+
+    def sum(self, *numbers: float) -> list[float]:
+        return self.group.sum(*numbers)
+
+    def sum_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
+        self.group.sum_gradients(parameters)
+
+    def mean_seconds(self, seconds: float) -> tuple[float, float]:
+        return self.group.mean_seconds(seconds, self.traffic.wait_seconds)

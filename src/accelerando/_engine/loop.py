@@ -1,0 +1,334 @@
+"""The training loop: one epoch, one update after the other.
+
+The loop is the same in this process, on two processes and on fifty machines. It asks neither
+whether ranks average, nor whether it is on a cluster, nor whether there is a policy: each question
+is answered once, when :class:`Fit` is built.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from accelerando._decisions import Plan
+from accelerando._engine import step as steps
+from accelerando._engine.comm.communicator import (
+    Communicator,
+    PartNorms,
+    SingleProcess,
+    UpdateResult,
+    VirtualAllReduce,
+)
+from accelerando._engine.data.feed import Batch, Feed
+from accelerando._engine.model import Model
+from accelerando._engine.state import TrainState
+from accelerando.compress._codec import Compressor
+from accelerando.exceptions import UnsupportedError
+from accelerando.monitor import Observation
+from accelerando.policies._controller import Controller
+from accelerando.sync import AllReduce, Averaging
+from accelerando.sync._strategy import Strategy
+
+
+@dataclass(frozen=True)
+class FitSpec:
+    """What does not change during a fit. It is pickled to ranks as it is.
+
+    Attributes
+    ----------
+    control : Controller
+        The monitors and policies.
+    strategy : Strategy
+        When ranks average parameters, and by what rule; all-reduce averages gradients.
+    compressor : Compressor or None
+        How exchanged tensors are encoded.
+    virtual_ranks : int
+        Ranks that this process simulates.
+    divisible : bool
+        Whether a batch may be divided at all, if only to compare the gradients of its parts.
+    min_rows : int
+        The fewest rows of a batch: 2 with BatchNorm.
+    sums : bool
+        Whether the loss is a sum over rows instead of a mean.
+    every_row_counts : bool
+        Whether the mass of a part of a batch is its number of rows, whatever its targets are.
+    weights : Tensor or None
+        Weights of the training rows.
+    fit_params : mapping
+        Further arguments of the module's ``forward``.
+    custom_step : bool
+        Whether the user's subclass has its own training step.
+    checkpoint_every : int or None
+        Updates between two checkpoints.
+    rank_timeout : float
+        Seconds after which a silent rank counts as lost, in addition to twenty usual updates.
+    """
+
+    control: Controller
+    strategy: Strategy = field(default_factory=AllReduce)
+    compressor: Compressor | None = None
+    virtual_ranks: int = 1
+    divisible: bool = False
+    min_rows: int = 1
+    sums: bool = False
+    every_row_counts: bool = False
+    weights: torch.Tensor | None = None
+    fit_params: Mapping[str, Any] = field(default_factory=dict)
+    custom_step: bool = False
+    checkpoint_every: int | None = None
+    rank_timeout: float = 10.0
+
+
+class Hooks(Protocol):
+    """What happens around an update, besides the update: callbacks, progress, checkpoints."""
+
+    def before_update(self, batch: Batch) -> None:
+        """Do what comes before an update."""
+
+    def gradients_ready(self, batch: Batch) -> None:
+        """Look at the gradients, or change them, before the optimizer's step."""
+
+    def after_update(self, batch: Batch, result: UpdateResult) -> None:
+        """Do what comes after an update; raise to leave the epoch."""
+
+
+class NoHooks:
+    """Hooks that do nothing."""
+
+    def before_update(self, batch: Batch) -> None:
+        return None
+
+    def gradients_ready(self, batch: Batch) -> None:
+        return None
+
+    def after_update(self, batch: Batch, result: UpdateResult) -> None:
+        return None
+
+
+@dataclass
+class Fit:
+    """The live objects of one fit in one process.
+
+    Attributes
+    ----------
+    spec : FitSpec
+        What does not change.
+    state : TrainState
+        What changes.
+    model, feed, comm, hooks
+        What is trained, on which data, with which ranks, and what happens around updates.
+    seconds_before : float
+        Time that was spent before this fit.
+    started : float
+        When this fit began.
+    """
+
+    spec: FitSpec
+    state: TrainState
+    model: Model
+    feed: Feed
+    comm: Communicator
+    hooks: Hooks = field(default_factory=NoHooks)
+    started: float = field(default_factory=time.perf_counter)
+    measured: tuple[int, float] | None = None
+
+    def __post_init__(self) -> None:
+        self.seconds_before = self.state.seconds
+        self.control = self.spec.control
+        self.step: Callable[[Fit, Plan, Batch], UpdateResult] = (
+            steps.custom_step if self.spec.custom_step else steps.step
+        )
+        self.min_rows = self.spec.min_rows * self.comm.batches_per_update
+
+    def clock(self) -> float:
+        """Return the seconds of training, those before an interruption included."""
+        return self.seconds_before + time.perf_counter() - self.started
+
+
+def train_epoch(fit: Fit) -> None:
+    """Train the rest of the current epoch, one update at a time."""
+    state, comm, control, hooks = fit.state, fit.comm, fit.control, fit.hooks
+    position = state.position
+    fit.model.refresh()  # a callback may have frozen or replaced parameters
+    state.components = fit.model.components
+    comm.begin_epoch(state)
+    batches = fit.feed.epoch(state.seed, position.epoch, position.cursor, comm.shard)
+    while True:
+        started = time.perf_counter()
+        plan = next_plan(fit)  # pure: nothing is remembered before `advance`
+        batch = batches.take(plan.rows, fit.min_rows)
+        if batch is None:
+            break
+        hooks.before_update(batch)
+        result = steps.update(fit, plan, batch)
+        state.advance(plan, batch.size, result.loss, result.grad_norm, comm.batches_per_update)
+        if control.active:
+            observed = observation(fit, batch, result, time.perf_counter() - started)
+            state.memories = control.observe(observed, state.memories)
+        state.seconds = fit.clock()
+        record(fit, batch, result)
+        hooks.after_update(batch, result)
+    comm.end_epoch(state)
+
+
+def next_plan(fit: Fit) -> Plan:
+    """Ask the policies about the next update."""
+    state, comm, control = fit.state, fit.comm, fit.control
+    values = state.values()
+    measure = control.needs_measure(state.position.update)
+    if measure is not None:
+        values[f"full_{measure.quantity}"] = _measurement(fit, measure)
+    base_lr = math.nan
+    if control.standing:
+        group = fit.model.optimizers[0].param_groups[0]
+        base_lr = float(group["lr"])
+        values["momentum"], values["beta2"] = _momentum(group)
+        values["ranks"] = comm.ranks
+        values["period"] = comm.period(state, max(1, state.batch_size))
+    plan = control.plan(values, state.memories, state.settings, base_lr, comm.batches_per_update)
+    if control.standing:
+        _check_plan(fit, plan, values)
+    return plan
+
+
+def _measurement(fit: Fit, measure: Any) -> float:
+    """Measure what a policy asks for, once per update: the plan is asked for again at the end."""
+    update = fit.state.position.update
+    if fit.measured is None or fit.measured[0] != update:
+        from accelerando._engine.measure import measure_on_training_set
+
+        fit.comm.show(fit.state)  # measured on what the estimator would return now
+        fit.measured = (update, measure_on_training_set(fit, measure))
+    return fit.measured[1]
+
+
+def _momentum(group: Mapping[str, Any]) -> tuple[float, float]:
+    """Return SGD's momentum or Adam's first beta, and Adam's second beta; nan if missing."""
+    if "betas" in group:
+        return float(group["betas"][0]), float(group["betas"][1])
+    return float(group.get("momentum", math.nan)), math.nan
+
+
+def _check_plan(fit: Fit, plan: Plan, values: Mapping[str, float]) -> None:
+    settings, optimizer = plan.settings, type(fit.model.optimizers[0]).__name__
+    if settings.period is not None and math.isnan(values["period"]):
+        raise UnsupportedError(
+            f"A policy decided period={settings.period}, the updates between two averagings of "
+            "parameters; here ranks average their gradients in every update, and there is no "
+            "period. Pass sync=PeriodicAveraging(...) or another strategy that averages."
+        )
+    if settings.momentum is not None and math.isnan(values["momentum"]):
+        raise UnsupportedError(
+            f"A policy decided momentum={settings.momentum}, and {optimizer} has none. Use SGD or "
+            "an optimizer with betas, or let the policy decide something else."
+        )
+    if settings.betas is not None and math.isnan(values["beta2"]):
+        raise UnsupportedError(
+            f"A policy decided betas={settings.betas}, and {optimizer} has none. Use an optimizer "
+            "with betas, such as Adam, or let the policy decide momentum."
+        )
+
+
+def observation(fit: Fit, batch: Batch, result: UpdateResult, seconds: float) -> Observation:
+    """Return what monitors see of an update."""
+    position, comm = fit.state.position, fit.comm
+    mean_seconds, waited = comm.mean_seconds(seconds)
+    # A loss that is a sum over rows has such a gradient; noise is about the gradients of rows.
+    rows = float(batch.size) if fit.spec.sums else 1.0
+    noise = result.noise or PartNorms(0, 0.0)
+    return Observation(
+        position.update,
+        batch.size,
+        position.n_examples,
+        result.loss,
+        (result.grad_norm / rows) ** 2,
+        noise.number,
+        noise.square / rows,
+        mean_seconds,
+        waited,
+        comm.ranks,
+        comm.spread,
+    )
+
+
+def record(fit: Fit, batch: Batch, result: UpdateResult) -> None:
+    """Add a row to the table of updates."""
+    state, comm, control = fit.state, fit.comm, fit.control
+    position = state.position
+    state.records.updates.add(
+        position.update,
+        position.epoch + 1,
+        position.examples,
+        batch.size,
+        result.lr,
+        result.loss,
+        result.grad_norm,
+        state.seconds,
+        comm.ranks,
+        *comm.traffic,
+        *comm.row(state),
+        *(control.row(state.memories, state.settings) if control.active else ()),
+    )
+
+
+def local_communicator(spec: FitSpec, state: TrainState, feed: Feed) -> Communicator:
+    """Return the communicator of a fit in this process; ranks of a cluster build their own."""
+    if isinstance(spec.strategy, Averaging):
+        from accelerando._engine.comm.local_sgd import LocalSGD, VirtualGroup
+
+        return LocalSGD(
+            spec.strategy,
+            VirtualGroup(spec.virtual_ranks),
+            min_rows=spec.min_rows,
+            drop_last=feed.drop_last,
+            sums=spec.sums,
+            watch_every=spec.control.watches_spread,
+        )
+    if spec.virtual_ranks > 1:
+        learnable = [p for _, p in state.components.named_parameters() if p.requires_grad]
+        return VirtualAllReduce(spec.virtual_ranks, sum(p.nbytes for p in learnable))
+    if spec.compressor is not None:
+        from accelerando._engine.comm.compressed import CompressedSingle
+
+        return CompressedSingle(spec.compressor)
+    return SingleProcess()
+
+
+class Trainer(Protocol):
+    """Something that trains the epochs of a fit: the loop in this process, or a cluster."""
+
+    def train_epoch(self) -> None:
+        """Train the rest of the current epoch."""
+
+    def evaluate(self) -> list[tuple[torch.Tensor, Any]] | None:
+        """Return loss and predictions of each validation batch; None if the caller must do it."""
+
+    def collect_replicas(self) -> None:
+        """Fetch replicas that only ranks elsewhere hold, before the state is saved."""
+
+
+class LocalTrainer:
+    """Train in this process.
+
+    Parameters
+    ----------
+    fit : Fit
+        What to train with.
+    """
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit = fit
+
+    def train_epoch(self) -> None:
+        train_epoch(self.fit)
+
+    def evaluate(self) -> list[tuple[torch.Tensor, Any]] | None:
+        return None
+
+    def collect_replicas(self) -> None:
+        return None

@@ -1,0 +1,71 @@
+"""Loss or gradient norm on the training set, for the policies that ask for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from accelerando._decisions import Measure
+from accelerando._engine.data.feed import sample_rows, unpack
+from accelerando._engine.micro_batch import mass
+from accelerando._engine.step import grad_norm
+from accelerando.exceptions import UnsupportedError
+
+if TYPE_CHECKING:
+    from accelerando._engine.loop import Fit
+
+ROWS_AT_ONCE = 1024
+
+
+def measure_on_training_set(fit: Fit, measure: Measure) -> float:
+    """Return the mean loss over the sampled rows, or the norm of its gradient.
+
+    The model is in evaluation mode: dropout is off and the statistics of BatchNorm do not change.
+
+    Parameters
+    ----------
+    fit : Fit
+        With the model and the data.
+    measure : Measure
+        Which quantity, and on which fraction of the rows.
+    """
+    model, state, comm = fit.model, fit.state, fit.comm
+    n_examples = fit.feed.n_examples
+    if n_examples is None:
+        asking = [p for p in fit.control.policies if p.measures(state.position.update)]
+        raise UnsupportedError(
+            f"{type(asking[0]).__name__} measures on the training set before every few updates, "
+            "which a stream cannot provide. Use RadaDamp, which needs no extra pass, or a "
+            "map-style Dataset."
+        )
+    drawn = sample_rows(state.seed, state.position.update, n_examples, measure.fraction)
+    rows = fit.feed.share(drawn, comm.shard)
+    at_once = min(ROWS_AT_ONCE, state.micro_batch.fixed or ROWS_AT_ONCE)
+    with_gradient = measure.quantity == "grad_norm"
+
+    model.train(False)
+    _zero_gradients(model.parameters)
+    total, weight = 0.0, 0.0
+    for start in range(0, len(rows), at_once):
+        some = rows[start : start + at_once]
+        X, y = unpack(fit.feed.gather(some))
+        share = 1.0 if fit.spec.sums else mass(model.criterion, y, len(some))
+        with torch.set_grad_enabled(with_gradient):
+            loss = model.loss(model.forward(X, model.module), y, X, training=False)
+            if with_gradient:
+                (loss * share).backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach()) * share
+        weight += len(some) if fit.spec.sums else share
+    total, weight = comm.sum(total, weight)
+    weight = weight or 1.0
+    if with_gradient:
+        comm.sum_gradients(model.parameters)
+        total = grad_norm(model.parameters)
+        _zero_gradients(model.parameters)
+    return total / weight
+
+
+def _zero_gradients(parameters: list[torch.Tensor]) -> None:
+    for parameter in parameters:
+        parameter.grad = None

@@ -1,0 +1,222 @@
+"""The model as the engine sees it: components, and how to call them.
+
+The engine never sees an estimator. It trains a :class:`Model`: something that knows a module, a
+criterion and optimizers, and how to compute predictions, a loss and a step with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from accelerando._engine.step import largest_number, needs_closure
+from accelerando.exceptions import StateError
+
+
+@dataclass
+class Components:
+    """Live references to what is trained, by the names under which it is saved.
+
+    Attributes
+    ----------
+    modules, criteria, optimizers : dict
+        A criterion need not be a module; one without ``state_dict`` is not saved.
+    """
+
+    modules: dict[str, nn.Module] = field(default_factory=dict)
+    criteria: dict[str, Any] = field(default_factory=dict)
+    optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+
+    def named_parameters(self) -> list[tuple[str, torch.Tensor]]:
+        """Return the parameters of all modules and criteria, each once."""
+        found: dict[int, tuple[str, torch.Tensor]] = {}
+        for part in (*self.modules.values(), *self.criteria.values()):
+            if hasattr(part, "named_parameters"):
+                for name, parameter in part.named_parameters():
+                    found.setdefault(id(parameter), (name, parameter))
+        return list(found.values())
+
+    def buffers(self) -> list[torch.Tensor]:
+        """Return the buffers of all modules and criteria, each once."""
+        found: dict[int, torch.Tensor] = {}
+        for part in (*self.modules.values(), *self.criteria.values()):
+            for buffer in part.buffers() if hasattr(part, "buffers") else ():
+                found.setdefault(id(buffer), buffer)
+        return list(found.values())
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def frozen(self) -> list[list[str]]:
+        """Return the module and the name of every parameter that is not trained."""
+        return [
+            [part, name]
+            for part, module in self.modules.items()
+            for name, parameter in module.named_parameters()
+            if not parameter.requires_grad
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return parameters, buffers and the state of the optimizers."""
+        return {
+            "modules": _states({**self.modules, **self.criteria}),
+            "optimizers": python_numbers(_states(self.optimizers)),
+        }
+
+    def load_state_dict(
+        self, content: Mapping[str, Any], frozen: list[list[str]] | None, *, origin: object
+    ) -> None:
+        """Load what :meth:`state_dict` and :meth:`frozen` returned.
+
+        Parameters
+        ----------
+        content : mapping
+            Parameters, buffers and the state of the optimizers.
+        frozen : list or None
+            The parameters that are not trained; None leaves them as they are.
+        origin : object
+            Where it came from, for messages.
+        """
+        if frozen is not None:
+            names = {(part, name) for part, name in frozen}
+            for part, module in self.modules.items():
+                for name, parameter in module.named_parameters():
+                    parameter.requires_grad_((part, name) not in names)
+        _load({**self.modules, **self.criteria}, content["modules"], origin)
+        _load(self.optimizers, content["optimizers"], origin)
+
+
+class Model(Protocol):
+    """What the engine trains.
+
+    Attributes
+    ----------
+    components : Components
+        Everything that is saved.
+    module : torch.nn.Module
+        What the forward pass calls.
+    criterion : object
+        The loss function.
+    optimizers : list of Optimizer
+        All of them step in every update.
+    parameters : list of Tensor
+        The learnable parameters.
+    buffers : list of Tensor
+        What a forward pass may change, such as the running statistics of BatchNorm.
+    largest : float
+        The largest finite number of the parameters' dtypes.
+    needs_closure : bool
+        Whether an optimizer evaluates the loss itself, like L-BFGS.
+    """
+
+    components: Components
+    module: nn.Module
+    criterion: Any
+    optimizers: list[torch.optim.Optimizer]
+    parameters: list[torch.Tensor]
+    buffers: list[torch.Tensor]
+    largest: float
+    needs_closure: bool
+
+    def refresh(self) -> None:
+        """List parameters and buffers again; a callback may have replaced or frozen some."""
+
+    def train(self, mode: bool) -> None:
+        """Set the module and the criterion to training or evaluation mode."""
+
+    def forward(self, X: Any, call: Callable[..., Any]) -> Any:
+        """Return the predictions for `X`; `call` stands in for the module."""
+
+    def loss(self, y_pred: Any, y: Any, X: Any, *, training: bool = True) -> torch.Tensor:
+        """Return the loss of a batch."""
+
+    def step(self, closure: Callable[[], torch.Tensor] | None) -> None:
+        """Let every optimizer take its step."""
+
+    def custom_step(self, batch: Any) -> dict[str, Any]:
+        """Run the user's training step; return ``loss`` and ``y_pred``."""
+
+
+class PlainModel:
+    """A module, a criterion and optimizers without an estimator.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The model.
+    criterion : callable
+        The loss function.
+    optimizer : torch.optim.Optimizer
+        Of the module's parameters.
+
+    Examples
+    --------
+    >>> module = nn.Linear(2, 1)
+    >>> model = PlainModel(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1))
+    >>> len(model.parameters), model.needs_closure
+    (2, False)
+    """
+
+    def __init__(self, module: nn.Module, criterion: Any, optimizer: torch.optim.Optimizer) -> None:
+        self.components = Components(
+            {"module": module}, {"criterion": criterion}, {"optimizer": optimizer}
+        )
+        self.module = module
+        self.criterion = criterion
+        self.optimizers = [optimizer]
+        self.needs_closure = needs_closure(optimizer)
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.parameters = [parameter for _, parameter in self.components.named_parameters()]
+        self.buffers = list(self.module.buffers())
+        self.largest = largest_number(self.parameters)
+
+    def train(self, mode: bool) -> None:
+        for part in (self.module, self.criterion):
+            if isinstance(part, nn.Module):
+                part.train(mode)
+
+    def forward(self, X: Any, call: Callable[..., Any]) -> Any:
+        return call(**X) if isinstance(X, Mapping) else call(X)
+
+    def loss(self, y_pred: Any, y: Any, X: Any, *, training: bool = True) -> torch.Tensor:
+        loss: torch.Tensor = self.criterion(y_pred, y)
+        return loss
+
+    def step(self, closure: Callable[[], torch.Tensor] | None) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step(closure)  # type: ignore[arg-type]
+
+    def custom_step(self, batch: Any) -> dict[str, Any]:
+        raise AssertionError("A plain model has no training step of the user's.")
+
+
+def python_numbers(content: Any) -> Any:
+    """Replace NumPy's numbers, as a search draws them for ``lr``: PyTorch reads tensors only."""
+    if isinstance(content, dict):
+        return {key: python_numbers(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(python_numbers(value) for value in content)
+    is_numpy = type(content).__module__ == "numpy" and hasattr(content, "item")
+    return content.item() if is_numpy else content
+
+
+def _states(parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part.state_dict() for name, part in parts.items() if hasattr(part, "state_dict")}
+
+
+def _load(parts: Mapping[str, Any], states: Mapping[str, Any], origin: object) -> None:
+    for name, part in parts.items():
+        if not hasattr(part, "load_state_dict"):
+            continue
+        try:
+            part.load_state_dict(states[name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise StateError(
+                f"{origin} was saved from an estimator with another {name}: {error}. Build the "
+                "estimator with the settings it was saved with, then load."
+            ) from error

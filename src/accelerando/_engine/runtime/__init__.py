@@ -1,0 +1,1 @@
+"""The process around a fit: allocator, random generators, memory layout, progress line."""

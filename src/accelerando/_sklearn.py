@@ -1,0 +1,27 @@
+"""Adapter for scikit-learn: the private names of scikit-learn that accelerando depends on.
+
+``tests/test_sklearn.py`` has one test per name, so that a new version of scikit-learn fails with
+the name that it changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _is_arraylike, _num_samples
+
+
+def take_rows(data: Any, rows: Any) -> Any:
+    """Return rows of an array, frame, sparse matrix or list."""
+    return _safe_indexing(data, rows)
+
+
+def count_rows(data: Any) -> int:
+    """Return the number of rows; raise TypeError if `data` has none."""
+    return int(_num_samples(data))
+
+
+def is_arraylike(data: Any) -> bool:
+    """Return True if `data` has a shape, a length or an ``__array__`` method."""
+    return bool(_is_arraylike(data))

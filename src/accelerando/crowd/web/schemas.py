@@ -1,0 +1,202 @@
+"""Schemas: JSON of the HTTP interface of participants."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from accelerando.crowd.experiment import Item
+from accelerando.crowd.experiment.html import clean_html
+from accelerando.crowd.store.experiments import Frame
+from accelerando.crowd.store.participants import token
+from accelerando.crowd.store.session import Standing
+
+__all__ = ["AnswerIn", "ConsentIn", "ParticipantIn", "SessionOut", "item_json", "session_json"]
+
+# The range of INTEGER columns.
+ItemNumber = Annotated[int, Field(ge=0, lt=2**31)]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+ShortText = Annotated[str, Field(max_length=100)]
+LongerText = Annotated[str, Field(max_length=1000)]
+QueryId = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
+
+
+class _In(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class ParticipantIn(_In):
+    """A participant opens the page."""
+
+    parameters: dict[ShortText, LongerText] = Field(default={}, max_length=50)
+    device: Literal["", "phone", "tablet", "computer"] = ""
+    count: int = Field(default=2, ge=0, le=5)
+
+
+class ConsentIn(_In):
+    """Whether the participant gives consent."""
+
+    agreed: bool
+
+
+class AnswerIn(_In):
+    """An answer; ``winner: null`` skips the query."""
+
+    query: QueryId
+    winner: ItemNumber | None
+    response_time: Seconds | None = None
+    network_latency: Seconds | None = None
+    count: int = Field(default=2, ge=0, le=5)
+
+
+class ItemOut(BaseModel):
+    """An item."""
+
+    item: int
+    kind: Literal["text", "image", "video", "audio", "html"]
+    text: str
+    html: str | None = None
+    src: str | None = None
+    alt: str
+
+
+class QueryOut(BaseModel):
+    """A query: is left or right more like head?"""
+
+    id: str
+    kind: Literal["practice", "query"]
+    head: ItemOut
+    left: ItemOut
+    right: ItemOut
+    feedback: dict[str, int] | None = None
+
+
+class ProgressOut(BaseModel):
+    """Progress of the participant."""
+
+    answered: int
+    skipped: int
+    total: int | None
+
+
+class CompletionOut(BaseModel):
+    """The end of a session: text, completion code, redirect."""
+
+    text_html: str
+    code: str | None
+    redirect: str | None
+
+
+class SessionOut(BaseModel):
+    """The state of a session."""
+
+    participant: str
+    token: str
+    consent_required: bool
+    practice_left: int
+    progress: ProgressOut
+    queries: list[QueryOut]
+    finished: bool
+    outcome: str | None
+    completion: CompletionOut | None
+    stored: bool | None = None
+    reason: str | None = None
+
+
+class ErrorDetail(BaseModel):
+    """An error: a code for programs, a sentence for people."""
+
+    code: str
+    message: str
+    problems: list[dict[str, Any]] | None = None
+
+
+class ErrorOut(BaseModel):
+    """The body of every error response."""
+
+    error: ErrorDetail
+
+
+def item_json(item: Item, number: int, frame: Frame, root: str) -> dict[str, Any]:
+    """Return an item as JSON."""
+    shown: dict[str, Any] = {
+        "item": number,
+        "kind": item.kind,
+        "text": item.text,
+        "alt": item.alt,
+    }
+    if item.kind == "html":
+        shown["html"] = item.html
+    if item.media:
+        shown["src"] = f"{root}/media/{frame.name}/{item.media}"
+    return shown
+
+
+def session_json(standing: Standing, items: list[Item], secret: bytes, root: str) -> dict[str, Any]:
+    """Return a session as JSON."""
+    snapshot, person = standing.snapshot, standing.person
+    settings, frame = snapshot.frame.settings, snapshot.frame
+    quota = settings.participants.answers
+    outcome = standing.outcome
+    # Blocked participants are not informed, because they might return under another name.
+    finished = outcome is not None and outcome != "paused"
+    answer: dict[str, Any] = {
+        "participant": "" if person is None else person.name,
+        "token": "" if person is None else token(secret, snapshot, person.id),
+        "consent_required": standing.consent_required and not finished,
+        "practice_left": 0 if person is None else len(settings.practice) - person.practised,
+        "progress": {
+            "answered": 0 if person is None else person.answered,
+            "skipped": 0 if person is None else person.skipped,
+            "total": quota,
+        },
+        "queries": [_query(row, items, frame, root) for row in standing.queries],
+        "finished": finished,
+        "outcome": "done" if outcome == "blocked" else outcome,
+        "completion": _completion(standing) if finished else None,
+    }
+    if standing.taken is not None:
+        answer["stored"] = standing.taken.stored
+        answer["reason"] = standing.taken.reason
+    return answer
+
+
+def _query(row: Any, items: list[Item], frame: Frame, root: str) -> dict[str, Any]:
+    practice = row.kind == "practice"
+    return {
+        "id": str(row.id),
+        "kind": "practice" if practice else "query",
+        "head": item_json(items[row.head], row.head, frame, root),
+        "left": item_json(items[row.left], row.left, frame, root),
+        "right": item_json(items[row.right], row.right, frame, root),
+        "feedback": {"winner": row.winner} if practice and row.winner is not None else None,
+    }
+
+
+def _completion(standing: Standing) -> dict[str, Any]:
+    settings, person = standing.snapshot.frame.settings, standing.person
+    outcome = standing.outcome or "done"
+    text = settings.debrief if outcome == "done" else settings.texts.get(outcome, "")
+    made = settings.completion.get(outcome)  # type: ignore[call-overload]
+    known = {} if person is None else {**person.parameters, "participant": person.name}
+    return {
+        "text_html": clean_html(text),
+        "code": None if made is None else _fill(made.code, known, encode=False),
+        "redirect": None if made is None else _fill(made.redirect, known, encode=True),
+    }
+
+
+def _fill(template: str | None, known: dict[str, str], *, encode: bool) -> str | None:
+    """Replace ``{NAME}`` by parameters of the participant's link; the page fills in the rest."""
+    if template is None:
+        return None
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in known:
+            return found[0]
+        return quote(known[found[1]], safe="") if encode else known[found[1]]
+
+    return re.sub(r"\{(\w+)\}", value, template)

@@ -1,0 +1,133 @@
+"""Training data on their way to the engine: factories of data sets, weights and samples of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import skorch
+import torch
+from sklearn.utils.class_weight import compute_sample_weight
+from skorch.dataset import Dataset as SkorchDataset
+from skorch.utils import to_numpy, to_tensor
+from torch import nn
+from torch.utils.data import Dataset, Subset
+
+from accelerando._engine.data.feed import Feed, leaves, unpack
+from accelerando.exceptions import UnsupportedError
+
+
+class FactoryDataset(Dataset[Any]):
+    """A data set that a function returns, called in each process when the first item is needed.
+
+    Only the function is sent to other processes: open files, memory maps and connections stay where
+    they were created.
+
+    Parameters
+    ----------
+    factory : function without arguments
+        Returns a map-style Dataset of pairs ``(X, y)``, the same one everywhere.
+
+    Examples
+    --------
+    >>> import pickle
+    >>> from functools import partial
+    >>> data = FactoryDataset(partial(list, [(0.0, 1), (2.0, 3)]))
+    >>> len(data), pickle.loads(pickle.dumps(data))[1]
+    (2, (2.0, 3))
+    """
+
+    def __init__(self, factory: Callable[[], Any]) -> None:
+        self.factory = factory
+        self._built: Any = None
+
+    @property
+    def dataset(self) -> Any:
+        """The data set itself."""
+        if self._built is None:
+            self._built = self.factory()
+        return self._built
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.dataset[row]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"factory": self.factory, "_built": None}
+
+
+def combine_weights(sample_weight: Any, class_weight: Any, y: Any) -> Any:
+    """Multiply sample weights by the weights of their classes, as scikit-learn's estimators do."""
+    if class_weight is None:
+        return sample_weight
+    if y is None:
+        raise ValueError("class_weight needs y, the classes of the examples; got y=None.")
+    by_class = compute_sample_weight(class_weight, to_numpy(y))
+    return by_class if sample_weight is None else np.asarray(sample_weight) * by_class
+
+
+def training_weights(sample_weight: Any, n_given: int, dataset: Any) -> torch.Tensor:
+    """Return the weights of the training rows, with a mean of one.
+
+    With a mean of one the gradient of a batch stays a sum over rows divided by their number, which
+    is an unbiased estimate of the gradient of the weighted loss.
+    """
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_given,):
+        raise ValueError(
+            f"sample_weight must have one number per example: X has {n_given} examples, "
+            f"sample_weight has shape {weights.shape}."
+        )
+    if not np.all(np.isfinite(weights)) or np.any(weights < 0):
+        raise ValueError("sample_weight must be finite and not negative.")
+    weights = weights[_rows_of(dataset, n_given)]
+    total = weights.sum()
+    if total == 0:
+        raise ValueError("sample_weight is zero for every training example.")
+    return torch.as_tensor(weights * (len(weights) / total), dtype=torch.get_default_dtype())
+
+
+def _rows_of(dataset: Any, n_given: int) -> Any:
+    rows = np.arange(n_given)
+    chain = []
+    while isinstance(dataset, Subset):
+        chain.append(np.asarray(dataset.indices))
+        dataset = dataset.dataset
+    for indices in reversed(chain):
+        rows = rows[indices]
+    if not hasattr(dataset, "__len__") or len(dataset) != n_given:
+        raise UnsupportedError(
+            "sample_weight needs to know which examples train_split left in the training set. Use "
+            "skorch's ValidSplit, a train_split that returns torch.utils.data.Subset, or None."
+        )
+    return rows
+
+
+def forward_of(net: skorch.NeuralNet, fit_params: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return how a copy of the module is called with rows of the training set."""
+
+    def forward(module: nn.Module, X: Any) -> Any:
+        x = to_tensor(X, device=net.device)
+        return module(**x, **fit_params) if isinstance(x, Mapping) else module(x, **fit_params)
+
+    return forward
+
+
+def sample_rows(feed: Feed) -> Any:
+    """Return a function that returns two rows of `X`; None if no rows are at hand."""
+    n_examples = feed.n_examples
+    if n_examples is None or getattr(feed, "chunks", None) == {}:
+        return None
+    return lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]
+
+
+def data_owners(dataset: Any) -> list[Any]:
+    """Return the user's objects: their data stay on a cluster while they exist."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    if isinstance(dataset, SkorchDataset):
+        return leaves(dataset.X)  # y is often a copy that estimators make
+    return [dataset]

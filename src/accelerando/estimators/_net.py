@@ -1,0 +1,408 @@
+"""skorch's net with accelerando's engine: the part that all estimators share."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, Self
+
+import torch
+from sklearn.callback import with_callbacks
+from skorch.callbacks import Callback
+from skorch.dataset import get_len
+from torch.utils.data import DataLoader
+
+from accelerando._engine.comm.communicator import SingleProcess
+from accelerando._engine.data.feed import ArrayBatches, Feed, choose_feed
+from accelerando._engine.loop import Fit, FitSpec, LocalTrainer, Trainer, local_communicator
+from accelerando._engine.micro_batch import MicroBatch, couples_rows
+from accelerando._engine.runtime.process import RNG_LOCK, Interrupt, keep_memory
+from accelerando._engine.state import TrainState
+from accelerando.compress._codec import Compressor
+from accelerando.estimators import _checks as checks
+from accelerando.estimators._base import ConfiguredNet
+from accelerando.estimators._results import Results
+from accelerando.estimators._skorch import (
+    CallbackHooks,
+    CallbacksByEvent,
+    PostponedSaves,
+    SkorchModel,
+    components_of,
+    counting,
+    has_convolutions,
+    in_memory,
+    last_row,
+    split_params,
+)
+from accelerando.policies._controller import Controller
+from accelerando.sync import AllReduce, Averaging
+from accelerando.sync._strategy import Strategy
+
+EVALUATION_ROWS = 512
+
+
+class AdaptiveNet(Results, ConfiguredNet):
+    """A skorch net whose epochs are trained by accelerando's engine."""
+
+    # -- pieces -----------------------------------------------------------------------------------
+
+    def _controller(self) -> Controller:
+        """Return the monitors and policies that the parameters describe."""
+        size, settings = self.get_params_for("iterator_train").get("batch_size"), None
+        if size is None:  # else: skorch's way to give training and validation different sizes
+            size, settings = self.batch_size, self.get_params_for("batch_size")
+        return Controller.of(self.monitors, self.policies, size, settings, self.max_batch_size)
+
+    def _strategy(self) -> Strategy:
+        """Return the averaging strategy that ``sync`` and ``sync__x`` describe."""
+        settings = self.get_params_for("sync")
+        if self.sync is None and not settings:
+            return AllReduce()
+        from accelerando.sync._make import as_strategy
+
+        return as_strategy(self.sync, settings)
+
+    def _compressor(self) -> Compressor | None:
+        """Return the compressor that ``compression`` and ``compression__x`` describe."""
+        settings = self.get_params_for("compression")
+        if self.compression is None and not settings:
+            return None
+        from accelerando.compress._make import as_compressor
+
+        return as_compressor(self.compression, settings)
+
+    # -- initialization ---------------------------------------------------------------------------
+
+    def initialize(self) -> Self:
+        """Initialize all components; `random_state` decides the parameters of the module."""
+        control, strategy = self._controller(), self._strategy()
+        self._compressor()  # raises if `compression` is wrong
+        checks.check_settings(self, strategy)
+        seed, seeded = checks.seed_from(self.random_state)
+        state = self._state_ = TrainState(seed=seed, seeded=seeded)
+        state.adopt(control, strategy, None)
+        state.micro_batch = self._micro_batch(timed=not seeded)
+        self._pieces_ = (control, strategy)
+        self._resume_: Any = None  # what callbacks remember, between a load and the next fit
+        self._saves_ = PostponedSaves()
+        self._callbacks_by_event_ = CallbacksByEvent()
+        self._trainer_: Trainer | None = None
+        self.world_log_: list[dict[str, Any]] = []
+        with RNG_LOCK, torch.random.fork_rng(devices=[], enabled=seeded):
+            if seeded:
+                torch.manual_seed(seed)
+            super().initialize()
+        state.components = components_of(self)
+        return self
+
+    def _validate_params(self) -> None:
+        try:
+            super()._validate_params()
+        except ValueError as error:
+            raise ValueError(f"{error}{self._suggestions()}") from None
+
+    def initialize_callbacks(self) -> Self:
+        """Initialize callbacks; skorch's ProgressBar counts batches if their size may change."""
+        super().initialize_callbacks()
+        if not isinstance(self.batch_size, int):
+            named: list[tuple[str, Any]] = vars(self)["callbacks_"]
+            self.callbacks_ = [(name, counting(callback)) for name, callback in named]
+        return self
+
+    def _micro_batch(self, *, timed: bool) -> MicroBatch:
+        if self.micro_batch_size is None:
+            return MicroBatch(whole=True)
+        if self.micro_batch_size != "auto":
+            return MicroBatch(fixed=int(self.micro_batch_size))
+        return MicroBatch(timed=timed)
+
+    # -- training ---------------------------------------------------------------------------------
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **fit_params: Any) -> Self:
+        """Train further: finish an interrupted run, or train ``max_epochs`` more epochs.
+
+        Parameters
+        ----------
+        X, y : arrays, tensors, frames, dictionaries of them, or a Dataset
+            The training data; or a function that returns a Dataset, called in every process.
+        classes : array
+            For scikit-learn; the classes are taken from `y`.
+        **fit_params
+            ``sample_weight``, and further arguments of the module's ``forward``.
+        """
+        if callable(X) and not hasattr(X, "__getitem__") and not hasattr(X, "__array__"):
+            from accelerando.estimators._data import FactoryDataset
+
+            X = FactoryDataset(X)
+        elif hasattr(X, "__dask_graph__"):
+            from accelerando.estimators._cluster import chunks_of
+
+            X, y = chunks_of(self, X, y), None
+            if X.classes is not None:
+                self.classes_inferred_ = X.classes
+        super().partial_fit(X, y, classes=classes, **fit_params)
+        return self
+
+    def fit_loop(
+        self,
+        X: Any,
+        y: Any = None,
+        epochs: int | None = None,
+        *,
+        _routing_method: str = "fit",
+        sample_weight: Any = None,
+        **fit_params: Any,
+    ) -> Self:
+        """Split the data, then train epoch by epoch. Called by ``fit`` and ``partial_fit``."""
+        self.check_data(X, y)
+        self.check_training_readiness()
+        datasets = self.get_split_datasets(X, y, **split_params(self, _routing_method, fit_params))
+        weights = None
+        if sample_weight is not None:
+            from accelerando.estimators._data import training_weights
+
+            checks.check_weights(self, X)
+            weights = training_weights(sample_weight, get_len(X), datasets[0])
+        with ExitStack() as stack:
+            interrupt = Interrupt()
+            fit = self._prepare(datasets[0], epochs, weights, fit_params, interrupt)
+            for context in (keep_memory(), fit.state.randomness(), interrupt):
+                stack.enter_context(context)
+            if self.verbose:
+                self._show_progress(fit, stack)
+            self._settle_memory_format(fit)
+            trainer = stack.enter_context(self._trainer(fit, datasets, interrupt))
+            try:
+                self._train_epochs(fit, trainer, datasets, X, y, interrupt)
+            except BaseException as error:
+                self._note_end(fit, error, interrupt)
+                raise
+        return self
+
+    def _prepare(
+        self, dataset: Any, epochs: int | None, weights: Any, fit_params: Any, interrupt: Interrupt
+    ) -> Fit:
+        """Check what cannot work, begin or continue a run, and build the objects of this fit."""
+        state: TrainState = self._state_
+        control, strategy, compressor = self._controller(), self._strategy(), self._compressor()
+        checks.check_settings(self, strategy)
+        if self.checkpoint is not None:
+            self._read_checkpoint()
+        custom = checks.check_overrides(self, weighted=weights is not None)
+        if compressor is not None:
+            checks.check_compressor(self, compressor)
+        feed = self._feed(dataset)
+        base = control.policies[0]
+        measures = None if base.measures(0) is None else type(base).__name__
+        checks.check_feed(self, feed, strategy, measures=measures, custom=custom)
+        state.adopt(control, strategy, self._pieces_)
+        self._pieces_ = (control, strategy)
+        self._begin_or_continue(feed, self.max_epochs if epochs is None else epochs)
+        micro, configured = state.micro_batch, self._micro_batch(timed=not state.seeded)
+        micro.fixed, micro.timed = configured.fixed, configured.timed
+        micro.whole = self.micro_batch_size is None or (
+            self.micro_batch_size == "auto" and (custom or not checks.splits_exactly(self))
+        )
+        divisible = checks.is_divisible(self) and not custom
+        control.check(
+            checks.monitor_setting(
+                self, strategy, divisible=divisible, compressed=compressor is not None
+            )
+        )
+        model = SkorchModel(self, fit_params)
+        state.components = model.components
+        spec = FitSpec(
+            control=control,
+            strategy=strategy,
+            compressor=compressor,
+            virtual_ranks=checks.ranks_here(self, strategy),
+            divisible=divisible,
+            # BatchNorm cannot train on the single row that an adaptive batch size may leave over.
+            min_rows=2 if couples_rows(model.module) else 1,
+            sums=getattr(model.criterion, "reduction", "mean") == "sum",
+            weights=weights,
+            fit_params=fit_params,
+            custom_step=custom,
+            checkpoint_every=None if self.checkpoint is None else self.checkpoint_every,
+            rank_timeout=self.rank_timeout,
+        )
+        every = spec.checkpoint_every if self.client is None else None
+        hooks = CallbackHooks(self, interrupt, self._write_checkpoint, every)
+        comm = SingleProcess() if self.client else local_communicator(spec, state, feed)
+        hooks.fit = fit = Fit(spec, state, model, feed, comm, hooks)
+        return fit
+
+    def _feed(self, dataset: Any) -> Feed:
+        if hasattr(dataset, "lengths"):
+            from accelerando._engine.data.chunks import ChunkFeed
+
+            return ChunkFeed(dataset.lengths)
+        options = self.get_params_for("iterator_train")
+        options.pop("batch_size", None)
+        return choose_feed(in_memory(dataset), dataset, options, loader=self.iterator_train)
+
+    def _begin_or_continue(self, feed: Feed, epochs: int) -> None:
+        """Continue an interrupted run, or begin one of `epochs` epochs."""
+        state: TrainState = self._state_
+        position, n_examples = state.position, feed.n_examples
+        other_data = n_examples is not None and position.n_examples not in (None, n_examples)
+        if state.interrupted and position.cursor and other_data:
+            warnings.warn(
+                f"The interrupted epoch had {position.n_examples} training examples, these data "
+                f"have {n_examples}: a new run of {epochs} epochs begins, and the rest of the "
+                "epoch is left out.",
+                stacklevel=4,
+            )
+            state.end_epoch()
+            position.until = position.epoch
+        resume, self._resume_ = self._resume_, None
+        if state.interrupted and resume is not None:
+            from accelerando.estimators._persist import continue_callbacks
+
+            continue_callbacks(self, resume)  # after on_train_begin has reset them
+        if not state.interrupted:
+            position.until = position.epoch + epochs
+        if n_examples is not None:
+            position.n_examples = n_examples
+
+    def _show_progress(self, fit: Fit, stack: ExitStack) -> None:
+        from accelerando._engine.runtime.progress import Progress
+
+        progress = stack.enter_context(Progress(self.verbose))
+        progress.begin(fit.state.position)
+        hooks = fit.hooks
+        assert isinstance(hooks, CallbackHooks)
+        hooks.progress = progress
+
+    def _settle_memory_format(self, fit: Fit) -> None:
+        """Give convolutions the faster memory format if the module accepts it."""
+        if self.channels_last is False or not has_convolutions(self.module_):
+            return
+        from accelerando._engine.runtime.channels_last import settle
+        from accelerando.estimators._data import forward_of, sample_rows
+
+        forward = forward_of(self, fit.spec.fit_params)
+        settle(self.module_, self.channels_last, sample_rows(fit.feed), forward)
+
+    def _trainer(
+        self, fit: Fit, datasets: Any, interrupt: Interrupt
+    ) -> AbstractContextManager[Trainer]:
+        """Return what trains the epochs: the loop in this process, or the ranks of a cluster."""
+        if self.client is None:
+            return nullcontext(LocalTrainer(fit))
+        from accelerando.estimators._cluster import cluster_trainer
+
+        return cluster_trainer(self, fit, datasets, interrupt)
+
+    def _train_epochs(
+        self, fit: Fit, trainer: Trainer, datasets: Any, X: Any, y: Any, interrupt: Interrupt
+    ) -> None:
+        state = fit.state
+        position = state.position
+        dataset_train, dataset_valid = datasets
+        parts = {"dataset_train": dataset_train, "dataset_valid": dataset_valid}
+        valid = None if dataset_valid is None else self.get_iterator(dataset_valid, training=False)
+        whole = self._init_callback_context(max_subtasks=position.until - position.epoch)
+        whole.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        while position.epoch < position.until:
+            task = whole.subcontext(task_name="epoch")
+            task.call_on_fit_task_begin(estimator=self, X=X, y=y)
+            self._begin_epoch(parts)
+            trainer.train_epoch()
+            state.end_epoch()
+            position = state.position
+            self.history.record("train_batch_count", len(self.history[-1, "batches"]))
+            step = self.validation_step if valid is None else self._validation_step(trainer)
+            self.run_single_epoch(valid, False, "valid", step, **fit.spec.fit_params)
+            state.seconds = fit.clock()
+            state.records.epochs.add(
+                position.epoch,
+                position.update,
+                position.examples,
+                state.batch_size,
+                state.lr(),
+                state.seconds,
+            )
+            self.notify("on_epoch_end", **parts)
+            if self.checkpoint is not None:
+                self._write_checkpoint()
+            stop = task.call_on_fit_task_end(
+                estimator=self, X=X, y=y, reconstruction_attributes=dict
+            )
+            if stop:
+                position.until = position.epoch
+            interrupt.check()
+        whole.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=dict)
+
+    def _begin_epoch(self, parts: dict[str, Any]) -> None:
+        position = self._state_.position
+        if not position.epoch_open:
+            self.notify("on_epoch_begin", **parts)
+            position.epoch_open = True
+            return
+        for _, callback in self.callbacks_:  # the interrupted epoch has a row in the history
+            callback.on_epoch_begin(self, **parts)
+
+    def _validation_step(self, trainer: Trainer) -> Any:
+        """Return the step that skorch's loop over the validation batches calls."""
+        results = trainer.evaluate()
+        if results is None:
+            return self.validation_step
+        known = iter(results)
+
+        def look_up(batch: Any, **fit_params: Any) -> dict[str, Any]:
+            loss, y_pred = next(known)
+            return {"loss": loss, "y_pred": y_pred}
+
+        return look_up
+
+    def _note_end(self, fit: Fit, error: BaseException, interrupt: Interrupt) -> None:
+        """Keep what a later ``partial_fit`` needs to continue, unless a callback ended the run."""
+        from accelerando.estimators._persist import capture_callbacks, learning_rates
+
+        state = fit.state
+        position = state.position
+        state.seconds = fit.clock()
+        if isinstance(fit.spec.strategy, Averaging):
+            # Between two epochs all ranks of a cluster can still be asked.
+            self._collect_replicas(ask_ranks=position.cursor == 0)
+        if isinstance(error, KeyboardInterrupt) and position.cursor == 0 and not interrupt.pending:
+            position.until = position.epoch  # EarlyStopping raises it between two epochs
+        self._resume_ = (*capture_callbacks(self), learning_rates(self))
+
+    def get_iterator(self, dataset: Any, training: bool = False) -> Any:
+        """Return batches for evaluation: gathered from memory, or by ``iterator_valid``."""
+        name = "iterator_train" if training else "iterator_valid"
+        options = self.get_params_for(name)
+        fixed = self.batch_size if isinstance(self.batch_size, int) else EVALUATION_ROWS
+        rows = options.pop("batch_size", fixed)
+        rows = len(dataset) if rows == -1 else rows
+        loader = getattr(self, name)
+        arrays = in_memory(dataset) if loader is DataLoader and not any(options.values()) else None
+        if arrays is not None:
+            return ArrayBatches(arrays, rows)
+        return loader(dataset, batch_size=rows, **options)
+
+    # -- callbacks --------------------------------------------------------------------------------
+
+    def notify(self, method_name: str, **cb_kwargs: Any) -> None:
+        """Call every callback, then write the states that one of them asked for."""
+        callbacks = self._callbacks_at(method_name)
+        getattr(self, method_name)(self, **cb_kwargs)
+        if not callbacks:
+            return
+        with self._saves_:
+            for callback in callbacks:
+                getattr(callback, method_name)(self, **cb_kwargs)
+        for path in self._saves_.due():
+            self._save(path, training=True)
+
+    def _callbacks_at(self, method_name: str) -> list[Callback]:
+        return self._callbacks_by_event_.at(method_name, self.callbacks_, self.verbose)
+
+    def on_batch_begin(
+        self, net: Any, batch: Any = None, training: bool = False, **kw: Any
+    ) -> None:
+        """Open the batch's row in the history."""
+        last_row(self.history_)["batches"].append({})

@@ -1,0 +1,250 @@
+"""The general estimator. Signature and *Parameters* are generated: see ``_parameters.py``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from skorch.dataset import Dataset, ValidSplit
+from torch.utils.data import DataLoader
+
+from accelerando._decisions import Decision, Signals
+from accelerando.estimators._net import AdaptiveNet
+from accelerando.monitor import Monitor
+from accelerando.policies import Policy
+
+
+class NeuralNet(AdaptiveNet):
+    """A PyTorch module as a scikit-learn estimator whose batch size adapts during training.
+
+    skorch's :class:`skorch.NeuralNet` with another training loop: every parameter, callback and
+    method of skorch's is there.
+
+    Parameters
+    ----------
+    module : torch.nn.Module class, function or instance
+        The model; ``module__x`` parameters go to its constructor, or to the function that makes
+        it. Each ``fit`` makes a new one. An instance is used as it is, as in skorch: it begins
+        with the parameters it has, and a second ``fit`` continues with it.
+    criterion : class
+        The loss; ``criterion__x`` parameters go to its constructor.
+    optimizer : class, default=torch.optim.SGD
+        ``optimizer__x`` parameters go to its constructor.
+    lr : float, default=0.01
+        The learning rate.
+    max_epochs : int, default=10
+        Epochs of one ``fit`` or ``partial_fit``.
+    batch_size : int, policy of :mod:`accelerando.batch_size`, or function, default=128
+        Rows per update. A policy may be given as a class, with ``batch_size__x`` parameters, or
+        as an instance; ``-1`` is the whole training set.
+    iterator_train : class, default=torch.utils.data.DataLoader
+        How data that are not arrays are read; ``iterator_train__x`` parameters go to it.
+    iterator_valid : class, default=torch.utils.data.DataLoader
+        The same for validation and prediction.
+    dataset : class, default=skorch.dataset.Dataset
+        What `X` and `y` are wrapped in, unless they are a Dataset already.
+    train_split : callable or None, default=ValidSplit(5)
+        Divides the rows into those for training and those for validation: by default a fifth is
+        held out. None trains on all rows.
+    callbacks : list of callbacks, None or "disable", default=None
+        skorch's callbacks, in addition to its default ones.
+    predict_nonlinearity : callable, None or "auto", default="auto"
+        What ``predict_proba`` applies to the outputs of the module.
+    warm_start : bool, default=False
+        Whether ``fit`` continues with the parameters of the last one.
+    verbose : int, default=1
+        0 prints nothing and shows no progress line.
+    device : str, torch.device or None, default="cpu"
+        Where the model is trained; None leaves it where it is.
+    compile : bool, default=False
+        Whether ``torch.compile`` compiles the modules; ``compile__x`` parameters go to it.
+    use_caching : bool or "auto", default="auto"
+        Whether skorch's scoring callbacks may reuse predictions of the validation.
+    torch_load_kwargs : dict or None, default=None
+        Arguments of ``torch.load`` in ``load_params``.
+    max_batch_size : int or None, default=None
+        The largest batch. Where a policy wants more, the learning rate falls instead, by the
+        same factor.
+    micro_batch_size : int, "auto" or None, default="auto"
+        Rows that go through the model at once; gradients of a larger batch are accumulated,
+        with the same result. ``"auto"`` measures in the first update what a row keeps in memory
+        and, if `random_state` is None, compares the speed of similar sizes in the next updates;
+        it never divides a batch where that would change the result (BatchNorm, losses that are
+        not a mean over rows). None never divides.
+    channels_last : bool or "auto", default="auto"
+        Memory format of convolutions; ``"auto"`` uses the faster one on CPUs if the module
+        accepts it.
+    random_state : int, NumPy generator or None, default=None
+        Seed of the module's initial parameters, of the shuffles and of dropout. Two runs with
+        one seed are bit-equal on a CPU with the same number of threads. None follows
+        ``torch.manual_seed``.
+    client : distributed.Client or None, default=None
+        Train on the workers of this Dask cluster; None trains in this process. Clones share the
+        client; unpickled estimators have none.
+    examples_per_worker : int, default=128
+        Rows of a batch that are worth a rank: training uses clip(⌈batch size /
+        examples_per_worker⌉, min_workers, max_workers) ranks.
+    min_workers : int, default=1
+        The fewest ranks, as far as the cluster has workers.
+    max_workers : int, "auto" or None, default=None
+        The most ranks. With a number, a cluster that can be scaled is asked for that many
+        workers; None uses the workers that are there; ``"auto"`` measures and stops where more
+        do not pay.
+    data : "replicate" or "shard", default="replicate"
+        Whether every worker gets all rows, or ranks train on the chunks of Dask arrays that are
+        on their workers.
+    compression : compressor of :mod:`accelerando.compress` or None, default=None
+        How gradients are encoded between ranks; a class with ``compression__x`` parameters, or
+        an instance. One process steps with what would be decoded.
+    sync : strategy of :mod:`accelerando.sync` or None, default=None
+        How ranks agree; a class with ``sync__x`` parameters, or an instance. None is
+        ``AllReduce``: gradients are averaged in every update. The others average parameters now
+        and then; each rank then has its own batches of `batch_size` rows, its own parameters
+        and optimizer, and the estimator holds their average.
+    virtual_ranks : int, default=1
+        Ranks that this process simulates, each with batches of `batch_size` rows: an update has
+        ``virtual_ranks * batch_size`` rows. To try on one machine what many would learn.
+    rank_timeout : float, default=10.0
+        Seconds, in addition to the time of twenty usual updates, after which a silent rank
+        counts as lost.
+    worker_timeout : float, default=300.0
+        Seconds to wait for a cluster that has no workers.
+    checkpoint : path or None, default=None
+        A directory in which the run is saved; ``fit`` in a new process continues from there if
+        the run was not finished.
+    checkpoint_every : int, default=100
+        Updates between two checkpoints; one is written at the end of every epoch as well.
+    monitors : list of monitors, default=()
+        What to measure during training, from :mod:`accelerando.monitor`; the signals are
+        columns of ``updates_frame()``.
+    policies : list of policies or functions, default=()
+        What decides about batch size, learning rate, momentum and workers before every update,
+        from :mod:`accelerando.policies` or ``signals -> Decision | None``. The monitors that
+        policies need are added.
+    **kwargs
+        Parameters of the components: ``module__x``, ``optimizer__x``, ``batch_size__x``, ...
+
+    Attributes
+    ----------
+    module_, criterion_, optimizer_ : object
+        The initialized components.
+    history_ : skorch.history.History
+        One entry per epoch, with one per batch inside.
+    callbacks_ : list of (str, Callback)
+        The initialized callbacks.
+    initialized_ : bool
+        Whether the components exist.
+    position_ : Position
+        Where the run is: ``epoch``, ``update``, ``examples``, ``cursor``, ``until``. Read-only.
+    world_log_ : list of dict
+        What happened on the cluster: ``time``, ``event`` and ``text`` of each event. Empty without
+        ``client=``.
+
+    Notes
+    -----
+    Each epoch visits every example exactly once, in a shuffle that depends on (random_state,
+    epoch) only; ``iterator_train__shuffle=False`` keeps the given order. The gradient of an update
+    is the mean over the rows of its batch, of a short last batch as well.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from accelerando import NeuralNet
+    >>> from accelerando.batch_size import PadaDamp
+    >>> X = torch.linspace(-1, 1, 64).reshape(-1, 1)
+    >>> net = NeuralNet(torch.nn.Linear, torch.nn.MSELoss, module__in_features=1,
+    ...                 module__out_features=1, lr=0.5, max_epochs=20, train_split=None,
+    ...                 batch_size=PadaDamp(initial=4, rate=0.5), random_state=0, verbose=0)
+    >>> _ = net.fit(X, 2 * X)
+    >>> round(net.module_.weight.item(), 2)
+    2.0
+    >>> net.updates_frame()["batch_size"].head(4).tolist()
+    [4, 5, 5, 6]
+    """
+
+    # generated signature
+    def __init__(
+        self,
+        module: Any,
+        criterion: Any,
+        optimizer: Any = torch.optim.SGD,
+        lr: float = 0.01,
+        max_epochs: int = 10,
+        batch_size: int | Policy | type[Policy] | Callable[[Signals], float | None] = 128,
+        iterator_train: type[DataLoader[Any]] = DataLoader,
+        iterator_valid: type[DataLoader[Any]] = DataLoader,
+        dataset: Any = Dataset,
+        train_split: Any = ValidSplit(5),  # noqa: B008  as skorch has it
+        callbacks: Any = None,
+        predict_nonlinearity: Any = "auto",
+        warm_start: bool = False,
+        verbose: int = 1,
+        device: Any = "cpu",
+        compile: bool = False,
+        use_caching: Any = "auto",
+        torch_load_kwargs: dict[str, Any] | None = None,
+        *,
+        max_batch_size: int | None = None,
+        micro_batch_size: int | Literal["auto"] | None = "auto",
+        channels_last: bool | Literal["auto"] = "auto",
+        random_state: int | np.random.Generator | np.random.RandomState | None = None,
+        client: Any = None,
+        examples_per_worker: int = 128,
+        min_workers: int = 1,
+        max_workers: int | Literal["auto"] | None = None,
+        data: Literal["replicate", "shard"] = "replicate",
+        compression: Any = None,
+        sync: Any = None,
+        virtual_ranks: int = 1,
+        rank_timeout: float = 10.0,
+        worker_timeout: float = 300.0,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 100,
+        monitors: Sequence[Monitor] = (),
+        policies: Sequence[Policy | Callable[[Signals], Decision | None]] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            module=module,
+            criterion=criterion,
+            optimizer=optimizer,
+            lr=lr,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            iterator_train=iterator_train,
+            iterator_valid=iterator_valid,
+            dataset=dataset,
+            train_split=train_split,
+            callbacks=callbacks,
+            predict_nonlinearity=predict_nonlinearity,
+            warm_start=warm_start,
+            verbose=verbose,
+            device=device,
+            compile=compile,
+            use_caching=use_caching,
+            torch_load_kwargs=torch_load_kwargs,
+            max_batch_size=max_batch_size,
+            micro_batch_size=micro_batch_size,
+            channels_last=channels_last,
+            random_state=random_state,
+            client=client,
+            examples_per_worker=examples_per_worker,
+            min_workers=min_workers,
+            max_workers=max_workers,
+            data=data,
+            compression=compression,
+            sync=sync,
+            virtual_ranks=virtual_ranks,
+            rank_timeout=rank_timeout,
+            worker_timeout=worker_timeout,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            monitors=monitors,
+            policies=policies,
+            **kwargs,
+        )
+
+    # end of the generated signature

@@ -1,0 +1,398 @@
+"""The table of all parameters, from which signatures and their documentation are generated.
+
+Editors read source text, so every estimator spells out every parameter. ``python -m
+accelerando.estimators._parameters`` writes signatures and documentation; a test compares them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+FILES = {
+    "NeuralNet": "_neural_net.py",
+    "NeuralNetClassifier": "_classifier.py",
+    "NeuralNetRegressor": "_regressor.py",
+}
+START, END = "    # generated signature", "    # end of the generated signature"
+
+
+class Parameter(NamedTuple):
+    """One parameter of the estimators.
+
+    Attributes
+    ----------
+    name, type, default : str
+        As they stand in the signature; an empty default means that it must be given.
+    kind : str
+        Its type in the documentation.
+    text : str
+        What it does.
+    """
+
+    name: str
+    type: str
+    default: str
+    kind: str
+    text: str
+
+
+SKORCH = [
+    Parameter(
+        "module",
+        "Any",
+        "",
+        "torch.nn.Module class, function or instance",
+        "The model; ``module__x`` parameters go to its constructor, or to the function that makes "
+        "it. Each ``fit`` makes a new one. An instance is used as it is, as in skorch: it begins "
+        "with the parameters it has, and a second ``fit`` continues with it.",
+    ),
+    Parameter(
+        "criterion",
+        "Any",
+        "",
+        "class",
+        "The loss; ``criterion__x`` parameters go to its constructor.",
+    ),
+    Parameter(
+        "optimizer",
+        "Any",
+        "torch.optim.SGD",
+        "class, default=torch.optim.SGD",
+        "``optimizer__x`` parameters go to its constructor.",
+    ),
+    Parameter("lr", "float", "0.01", "float, default=0.01", "The learning rate."),
+    Parameter(
+        "max_epochs", "int", "10", "int, default=10", "Epochs of one ``fit`` or ``partial_fit``."
+    ),
+    Parameter(
+        "batch_size",
+        "int | Policy | type[Policy] | Callable[[Signals], float | None]",
+        "128",
+        "int, policy of :mod:`accelerando.batch_size`, or function, default=128",
+        "Rows per update. A policy may be given as a class, with ``batch_size__x`` parameters, or "
+        "as an instance; ``-1`` is the whole training set.",
+    ),
+    Parameter(
+        "iterator_train",
+        "type[DataLoader[Any]]",
+        "DataLoader",
+        "class, default=torch.utils.data.DataLoader",
+        "How data that are not arrays are read; ``iterator_train__x`` parameters go to it.",
+    ),
+    Parameter(
+        "iterator_valid",
+        "type[DataLoader[Any]]",
+        "DataLoader",
+        "class, default=torch.utils.data.DataLoader",
+        "The same for validation and prediction.",
+    ),
+    Parameter(
+        "dataset",
+        "Any",
+        "Dataset",
+        "class, default=skorch.dataset.Dataset",
+        "What `X` and `y` are wrapped in, unless they are a Dataset already.",
+    ),
+    Parameter(
+        "train_split",
+        "Any",
+        "ValidSplit(5)",
+        "callable or None, default=ValidSplit(5)",
+        "Divides the rows into those for training and those for validation: by default a fifth is "
+        "held out. None trains on all rows.",
+    ),
+    Parameter(
+        "callbacks",
+        "Any",
+        "None",
+        'list of callbacks, None or "disable", default=None',
+        "skorch's callbacks, in addition to its default ones.",
+    ),
+    Parameter(
+        "predict_nonlinearity",
+        "Any",
+        '"auto"',
+        'callable, None or "auto", default="auto"',
+        "What ``predict_proba`` applies to the outputs of the module.",
+    ),
+    Parameter(
+        "warm_start",
+        "bool",
+        "False",
+        "bool, default=False",
+        "Whether ``fit`` continues with the parameters of the last one.",
+    ),
+    Parameter(
+        "verbose", "int", "1", "int, default=1", "0 prints nothing and shows no progress line."
+    ),
+    Parameter(
+        "device",
+        "Any",
+        '"cpu"',
+        'str, torch.device or None, default="cpu"',
+        "Where the model is trained; None leaves it where it is.",
+    ),
+    Parameter(
+        "compile",
+        "bool",
+        "False",
+        "bool, default=False",
+        "Whether ``torch.compile`` compiles the modules; ``compile__x`` parameters go to it.",
+    ),
+    Parameter(
+        "use_caching",
+        "Any",
+        '"auto"',
+        'bool or "auto", default="auto"',
+        "Whether skorch's scoring callbacks may reuse predictions of the validation.",
+    ),
+    Parameter(
+        "torch_load_kwargs",
+        "dict[str, Any] | None",
+        "None",
+        "dict or None, default=None",
+        "Arguments of ``torch.load`` in ``load_params``.",
+    ),
+]
+OURS = [
+    Parameter(
+        "max_batch_size",
+        "int | None",
+        "None",
+        "int or None, default=None",
+        "The largest batch. Where a policy wants more, the learning rate falls instead, by the "
+        "same factor.",
+    ),
+    Parameter(
+        "micro_batch_size",
+        'int | Literal["auto"] | None',
+        '"auto"',
+        'int, "auto" or None, default="auto"',
+        "Rows that go through the model at once; gradients of a larger batch are accumulated, "
+        'with the same result. ``"auto"`` measures in the first update what a row keeps in memory '
+        "and, if `random_state` is None, compares the speed of similar sizes in the next updates; "
+        "it never divides a batch where that would change the result (BatchNorm, losses that are "
+        "not a mean over rows). None never divides.",
+    ),
+    Parameter(
+        "channels_last",
+        'bool | Literal["auto"]',
+        '"auto"',
+        'bool or "auto", default="auto"',
+        'Memory format of convolutions; ``"auto"`` uses the faster one on CPUs if the module '
+        "accepts it.",
+    ),
+    Parameter(
+        "random_state",
+        "int | np.random.Generator | np.random.RandomState | None",
+        "None",
+        "int, NumPy generator or None, default=None",
+        "Seed of the module's initial parameters, of the shuffles and of dropout. Two runs with "
+        "one seed are bit-equal on a CPU with the same number of threads. None follows "
+        "``torch.manual_seed``.",
+    ),
+    Parameter(
+        "client",
+        "Any",
+        "None",
+        "distributed.Client or None, default=None",
+        "Train on the workers of this Dask cluster; None trains in this process. Clones share the "
+        "client; unpickled estimators have none.",
+    ),
+    Parameter(
+        "examples_per_worker",
+        "int",
+        "128",
+        "int, default=128",
+        "Rows of a batch that are worth a rank: training uses clip(⌈batch size / "
+        "examples_per_worker⌉, min_workers, max_workers) ranks.",
+    ),
+    Parameter(
+        "min_workers",
+        "int",
+        "1",
+        "int, default=1",
+        "The fewest ranks, as far as the cluster has workers.",
+    ),
+    Parameter(
+        "max_workers",
+        'int | Literal["auto"] | None',
+        "None",
+        'int, "auto" or None, default=None',
+        "The most ranks. With a number, a cluster that can be scaled is asked for that many "
+        'workers; None uses the workers that are there; ``"auto"`` measures and stops where more '
+        "do not pay.",
+    ),
+    Parameter(
+        "data",
+        'Literal["replicate", "shard"]',
+        '"replicate"',
+        '"replicate" or "shard", default="replicate"',
+        "Whether every worker gets all rows, or ranks train on the chunks of Dask arrays that are "
+        "on their workers.",
+    ),
+    Parameter(
+        "compression",
+        "Any",
+        "None",
+        "compressor of :mod:`accelerando.compress` or None, default=None",
+        "How gradients are encoded between ranks; a class with ``compression__x`` parameters, or "
+        "an instance. One process steps with what would be decoded.",
+    ),
+    Parameter(
+        "sync",
+        "Any",
+        "None",
+        "strategy of :mod:`accelerando.sync` or None, default=None",
+        "How ranks agree; a class with ``sync__x`` parameters, or an instance. None is "
+        "``AllReduce``: gradients are averaged in every update. The others average parameters now "
+        "and then; each rank then has its own batches of `batch_size` rows, its own parameters "
+        "and optimizer, and the estimator holds their average.",
+    ),
+    Parameter(
+        "virtual_ranks",
+        "int",
+        "1",
+        "int, default=1",
+        "Ranks that this process simulates, each with batches of `batch_size` rows: an update has "
+        "``virtual_ranks * batch_size`` rows. To try on one machine what many would learn.",
+    ),
+    Parameter(
+        "rank_timeout",
+        "float",
+        "10.0",
+        "float, default=10.0",
+        "Seconds, in addition to the time of twenty usual updates, after which a silent rank "
+        "counts as lost.",
+    ),
+    Parameter(
+        "worker_timeout",
+        "float",
+        "300.0",
+        "float, default=300.0",
+        "Seconds to wait for a cluster that has no workers.",
+    ),
+    Parameter(
+        "checkpoint",
+        "str | os.PathLike[str] | None",
+        "None",
+        "path or None, default=None",
+        "A directory in which the run is saved; ``fit`` in a new process continues from there if "
+        "the run was not finished.",
+    ),
+    Parameter(
+        "checkpoint_every",
+        "int",
+        "100",
+        "int, default=100",
+        "Updates between two checkpoints; one is written at the end of every epoch as well.",
+    ),
+    Parameter(
+        "monitors",
+        "Sequence[Monitor]",
+        "()",
+        "list of monitors, default=()",
+        "What to measure during training, from :mod:`accelerando.monitor`; the signals are columns "
+        "of ``updates_frame()``.",
+    ),
+    Parameter(
+        "policies",
+        "Sequence[Policy | Callable[[Signals], Decision | None]]",
+        "()",
+        "list of policies or functions, default=()",
+        "What decides about batch size, learning rate, momentum and workers before every update, "
+        "from :mod:`accelerando.policies` or ``signals -> Decision | None``. The monitors that "
+        "policies need are added.",
+    ),
+]
+CLASSES = Parameter(
+    "classes",
+    "Any",
+    "None",
+    "list or None, default=None",
+    "The classes, if they cannot be seen from `y`.",
+)
+REST = (
+    "**kwargs\n    Parameters of the components: ``module__x``, ``optimizer__x``, "
+    "``batch_size__x``, ..."
+)
+CRITERIA = {
+    "NeuralNet": ("", "class", ""),
+    "NeuralNetClassifier": (
+        "torch.nn.NLLLoss",
+        "class, default=torch.nn.NLLLoss",
+        " With NLLLoss the module's outputs are probabilities, with CrossEntropyLoss they are "
+        "logits.",
+    ),
+    "NeuralNetRegressor": ("torch.nn.MSELoss", "class, default=torch.nn.MSELoss", ""),
+}
+
+
+def parameters_of(name: str) -> list[Parameter]:
+    """Return the parameters of a class, in the order of its signature."""
+    default, kind, more = CRITERIA[name]
+    table = {parameter.name: parameter for parameter in SKORCH}
+    criterion = table["criterion"]
+    table["criterion"] = criterion._replace(default=default, kind=kind, text=criterion.text + more)
+    if name == "NeuralNetClassifier":
+        split = table["train_split"]
+        table["train_split"] = split._replace(
+            default="ValidSplit(5, stratified=True)",
+            kind="callable or None, default=ValidSplit(5, stratified=True)",
+            text="Divides the rows into those for training and those for validation: by default a "
+            "fifth is held out, with the same share of every class. None trains on all rows.",
+        )
+    extra = [CLASSES] if name == "NeuralNetClassifier" else []
+    return [*table.values(), *extra, *OURS]
+
+
+def signature(name: str) -> str:
+    """Return the ``__init__`` of a class as source text."""
+    lines = [START, "    def __init__(", "        self,"]
+    for parameter in parameters_of(name):
+        default = f" = {parameter.default}" if parameter.default else ""
+        note = "  # noqa: B008  as skorch has it" if "ValidSplit" in default else ""
+        lines.append(f"        {parameter.name}: {parameter.type}{default},{note}")
+        # skorch's NeuralNet takes its parameters by position; the others only the module.
+        last = "torch_load_kwargs" if name == "NeuralNet" else "module"
+        if parameter.name == last:
+            lines.append("        *,")
+    lines += ["        **kwargs: Any,", "    ) -> None:", "        super().__init__("]
+    for parameter in parameters_of(name):
+        lines.append(f"            {parameter.name}={parameter.name},")
+    lines += ["            **kwargs,", "        )", "", END]
+    return "\n".join(lines)
+
+
+def documentation(name: str) -> str:
+    """Return the *Parameters* section of a class as source text."""
+    lines = ["Parameters", "----------"]
+    for parameter in parameters_of(name):
+        lines.append(f"{parameter.name} : {parameter.kind}")
+        lines += textwrap.wrap(parameter.text, 92, initial_indent="    ", subsequent_indent="    ")
+    lines += REST.splitlines()
+    return textwrap.indent("\n".join(lines), "    ")
+
+
+def generated(name: str, source: str) -> str:
+    """Return the source of a class with its signature and documentation from the table."""
+    before, rest = source.split("    Parameters\n    ----------\n", 1)
+    _, rest = rest.split("\n    Attributes\n    ----------\n", 1)
+    docs = documentation(name)
+    source = f"{before}{docs}\n\n    Attributes\n    ----------\n{rest}"
+    before, rest = source.split(START, 1)
+    _, rest = rest.split(END, 1)
+    return f"{before}{signature(name)}{rest}"
+
+
+def main() -> None:
+    """Write the signatures and the documentation into the files of the classes."""
+    for name, file in FILES.items():
+        path = Path(__file__).with_name(file)
+        path.write_text(generated(name, path.read_text()))
+
+
+if __name__ == "__main__":
+    main()

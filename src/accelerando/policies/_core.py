@@ -1,0 +1,255 @@
+"""Policies: signals in, a decision or nothing out, no side effects.
+
+A policy holds settings only. What it remembers between updates is a small dictionary that it
+returns with every decision and receives with the next one, so that saving, resuming and replaying
+a policy means saving, loading and passing a dictionary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from accelerando._decisions import Decision, Measure, Signals, State
+from accelerando._deprecation import warn_deprecated
+from accelerando._validation import as_piece, is_integer, parameter_error
+from accelerando.monitor import Monitor
+
+
+class Policy(ABC):
+    """Base class of policies with settings or a memory; a plain function is a policy, too.
+
+    Settings are dataclass fields. The memory is a dictionary of JSON values that ``decide`` returns
+    and gets back. Policies are asked before every update on all ranks alike: they must depend on
+    signals and memory only, not on a clock, on random numbers or on files.
+
+    Pass a policy as ``batch_size=``, where it decides the size of every update, or in the list
+    ``policies=``, where its decisions hold until the next one.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from accelerando.policies import Decision, Policy, replay
+    >>> @dataclass(frozen=True)
+    ... class DoubleOnPlateau(Policy):
+    ...     initial: int = 32
+    ...     patience: int = 2
+    ...     def start(self):
+    ...         return {"size": self.initial, "best": float("inf"), "since": 0}
+    ...     def decide(self, signals, state):
+    ...         size, best, since = state["size"], state["best"], state["since"]
+    ...         since = since + 1 if signals.loss >= best else 0
+    ...         if since == self.patience:
+    ...             size, since = 2 * size, 0
+    ...         if signals.loss < best:
+    ...             best = signals.loss
+    ...         return Decision(batch_size=size), {"size": size, "best": best, "since": since}
+    >>> replay(DoubleOnPlateau(), {"loss": [3.0, 2.0, 2.1, 2.2, 1.0]})["batch_size"].tolist()
+    [32, 32, 32, 32, 64, 64]
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The signals of monitors that it reads; a missing one is an error before training."""
+
+    scheduled: ClassVar[bool] = False
+    """Whether decisions depend on epochs and updates alone, so that they are known ahead."""
+
+    occasional: ClassVar[bool] = False
+    """Whether it decides now and then only; as ``batch_size=`` it begins with its ``initial``."""
+
+    def start(self) -> State:
+        """Return what the policy remembers before the first update."""
+        return {}
+
+    @abstractmethod
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        """Return what changes before the next update, and what to remember."""
+
+    def measures(self, update: int) -> Measure | None:
+        """Return the pass over training data that the policy needs before an update.
+
+        The result is in ``signals.full_loss`` or ``signals.full_grad_norm`` of that update.
+        """
+        return None
+
+    def monitors(self) -> tuple[Monitor, ...]:
+        """Return monitors for the signals it needs, for users who pass none for them."""
+        return ()
+
+    def __call__(self, signals: Signals) -> Decision | None:
+        """Decide without a memory."""
+        return self.decide(signals, self.start())[0]
+
+
+@dataclass(frozen=True)
+class FunctionPolicy(Policy):
+    """A function of the signals as a policy.
+
+    It returns a Decision or None; as ``batch_size=`` it may return a number.
+    """
+
+    function: Callable[[Signals], Any]
+
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        return self.function(signals), state
+
+
+@dataclass(frozen=True)
+class Every(Policy):
+    """Ask a policy in some updates only.
+
+    Parameters
+    ----------
+    policy : policy or function
+        What to ask.
+    updates : int, optional
+        Ask before updates 0, `updates`, 2 · `updates`, ...
+    epochs : int, optional
+        Ask at the start of epochs 0, `epochs`, 2 · `epochs`, ...; give one of the two.
+
+    Examples
+    --------
+    >>> from accelerando.policies import Decision, Every, Signals
+    >>> grow = Every(lambda signals: Decision(batch_size=2 * signals.batch_size), updates=10)
+    >>> [grow(Signals({"update": k, "epoch": 0, "batch_size": 8})) is None for k in (9, 10, 11)]
+    [True, False, True]
+    """
+
+    policy: Any
+    updates: int | None = None
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [n for n in (self.updates, self.epochs) if n is not None]
+        if len(given) != 1 or not is_integer(given[0], 1):
+            raise ValueError(
+                "Every needs either updates= or epochs=, an integer of at least 1. Got "
+                f"updates={self.updates!r}, epochs={self.epochs!r}."
+            )
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The signals that the policy inside needs."""
+        return as_policy(self.policy).needs
+
+    def monitors(self) -> tuple[Monitor, ...]:
+        return as_policy(self.policy).monitors()
+
+    def measures(self, update: int) -> Measure | None:
+        if self.updates is not None and update % self.updates:
+            return None
+        return as_policy(self.policy).measures(update)
+
+    def start(self) -> State:
+        return {"inside": dict(as_policy(self.policy).start()), "epoch": -1}
+
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        epoch = int(signals["epoch"])
+        if self.updates is not None:
+            due = signals["update"] % self.updates == 0
+        else:
+            due = epoch != state["epoch"] and epoch % (self.epochs or 1) == 0
+        if not due:
+            return None, {**state, "epoch": epoch}
+        decision, inside = as_policy(self.policy).decide(signals, state["inside"])
+        return decision, {"inside": dict(inside), "epoch": epoch}
+
+
+class Damping(NamedTuple):
+    """What batch-size policies returned before version 0.2; now a :class:`Decision`."""
+
+    batch_size: float
+    lr_scale: float = 1.0
+
+
+def as_policy(policy: Any) -> Policy:
+    """Return the policy that an entry of ``policies=`` describes: a Policy or a function."""
+    if isinstance(policy, type):
+        raise TypeError(
+            f"policies must hold instances of policies. Got the class {policy.__name__} instead. "
+            f"Pass an instance: {policy.__name__}()."
+        )
+    return as_piece(
+        "policies",
+        policy,
+        Policy,  # type: ignore[type-abstract]
+        convert=lambda given: FunctionPolicy(given) if callable(given) else None,
+        allowed=(
+            "a list of policies of accelerando.policies, or of functions of the signals that "
+            "return a Decision or None"
+        ),
+    )
+
+
+def as_batch_policies(
+    batch_size: Any, params: Mapping[str, Any] | None = None
+) -> tuple[Policy, ...]:
+    """Return the policies that ``batch_size=`` describes: the base policy, and at most one more.
+
+    A policy that decides now and then begins with a constant size and decides as those in
+    ``policies=`` do.
+
+    Parameters
+    ----------
+    batch_size : int, policy class, policy instance, or function
+        ``-1`` is the whole training set, as in skorch.
+    params : mapping
+        The ``batch_size__x`` parameters.
+
+    Examples
+    --------
+    >>> from accelerando.policies import GeoDamp, NormTest
+    >>> as_batch_policies(64)
+    (Constant(size=64),)
+    >>> as_batch_policies(GeoDamp, {"delay": 60, "factor": 5})
+    (GeoDamp(initial=128, delay=60, factor=5),)
+    >>> [type(policy).__name__ for policy in as_batch_policies(NormTest(initial=32))]
+    ['Constant', 'NormTest']
+    """
+    from accelerando.policies._schedules import Constant
+
+    policy = as_piece(
+        "batch_size",
+        batch_size,
+        Policy,  # type: ignore[type-abstract]
+        settings=params,
+        convert=_from_short_form,
+        allowed=(
+            "an integer of at least 1, -1 (all rows), a policy of accelerando.batch_size, or a "
+            "function of the signals that returns a batch size"
+        ),
+    )
+    if policy.occasional:
+        return Constant(policy.initial), policy  # type: ignore[attr-defined]
+    return (policy,)
+
+
+def _from_short_form(batch_size: Any) -> Policy | None:
+    from accelerando.policies._schedules import Constant, FullBatch
+
+    if is_integer(batch_size):
+        size = batch_size.__index__()
+        if size < 1 and size != -1:
+            allowed = "an integer of at least 1, or -1 for all rows"
+            raise parameter_error("an estimator", "batch_size", allowed, batch_size)
+        return FullBatch() if size == -1 else Constant(size)
+    return FunctionPolicy(batch_size) if callable(batch_size) else None
+
+
+def as_decision(given: Any, policy: object) -> Decision | None:
+    """Return the decision that a policy in ``batch_size=`` returned; a number is a batch size."""
+    if given is None or isinstance(given, Decision):
+        return given
+    if isinstance(given, Damping):
+        warn_deprecated(
+            "Damping", "Return accelerando.policies.Decision(batch_size=..., lr_scale=...)."
+        )
+        return Decision(given.batch_size, lr_scale=given.lr_scale)
+    if isinstance(given, bool | str) or not hasattr(given, "__float__"):
+        raise TypeError(
+            f"A batch_size policy returns a number, a Decision or None; {policy!r} returned "
+            f"{given!r}."
+        )
+    return Decision(float(given))

@@ -1,0 +1,110 @@
+"""What several cluster tests share: slow modules, actions at an update, what must not be left."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+
+from distributed import LocalCluster
+from skorch.callbacks import Callback
+from torch import nn
+
+from tests.nets import MLP
+
+
+class Paced(nn.Module):
+    """An update takes a while, so that something can happen to it."""
+
+    def __init__(self, seconds=0.003, broken_at=None):
+        super().__init__()
+        self.net = MLP()
+        self.seconds = seconds
+        self.broken_at = broken_at
+        self.calls = 0
+
+    def forward(self, x):
+        time.sleep(self.seconds)
+        self.calls += self.training
+        if self.broken_at is not None and self.calls == self.broken_at:
+            raise LookupError("the module's own trouble")
+        return self.net(x)
+
+
+def cluster_of(workers):
+    """Return a cluster of processes that may be harmed."""
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        dashboard_address=":0",
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def pids(cluster):
+    """Return the processes of the workers that are alive."""
+    workers = list(cluster.workers.values())
+    return [w.process.pid for w in workers if w.process is not None and w.process.pid]
+
+
+def when(net, update, action):
+    """Act in another thread as soon as this number of updates is known to be done."""
+
+    def wait():
+        while (trainer := getattr(net, "_trainer_", None)) is None or (
+            trainer.newest_update < update
+        ):
+            time.sleep(0.002)
+        action()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def send_signal(client, worker, number=signal.SIGKILL):
+    """Send a signal to the process of a worker; return its pid."""
+    pid = client.run(os.getpid, workers=[worker])[worker]
+    os.kill(pid, number)
+    return pid
+
+
+def kill_member(client, net, member):
+    """Kill the worker of a member of the current process group."""
+    return send_signal(client, net._trainer_.membership[member].worker)
+
+
+class Wait(Callback):
+    """Begin no epoch before the ranks that are wanted are ready, however long that takes here."""
+
+    def on_epoch_begin(self, net, **kwargs):
+        trainer = getattr(net, "_trainer_", None)
+        if trainer is None or trainer.state.call is None:
+            return  # the first segment waits for all ranks itself
+        trainer._result = None  # of the last call; events are not read while there is one
+        while True:
+            state = trainer.state
+            bound = state.sizing.bound(len(state.members), len(state.workers))
+            if state.counts.get("ready", 0) >= max(state.ahead, bound.ranks):
+                return
+            trainer._pump()
+
+
+def check_nothing_left(client):
+    """No task, no rank, no mailbox, no topic; cancelled tasks take a moment to go."""
+    for _ in range(1000):
+        left = client.run_on_scheduler(leftovers)
+        if not any(left):
+            return
+        time.sleep(0.02)
+    raise AssertionError(left)
+
+
+def leftovers(dask_scheduler):
+    return (
+        [key for key in dask_scheduler.tasks if "rank-" in str(key) or "bytes" in str(key)],
+        [name for name in dask_scheduler.plugins if "accelerando" in name],
+        [name for name in dask_scheduler._broker._topics if "accelerando" in name],
+    )

@@ -1,0 +1,217 @@
+"""The process: glibc's thresholds, generators of random numbers, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from accelerando._engine.runtime import process
+from accelerando._engine.runtime.process import Interrupt
+
+
+class FakeLibrary:
+    def __init__(self):
+        self.calls = []
+
+    def mallopt(self, parameter, value):
+        self.calls.append((parameter, value))
+        return 1
+
+    def malloc_trim(self, pad):
+        self.calls.append("trim")
+
+
+@pytest.fixture
+def library(monkeypatch):
+    fake = FakeLibrary()
+    monkeypatch.setattr(process, "_glibc", lambda: fake)
+    monkeypatch.delenv("ACCELERANDO_KEEP_MEMORY", raising=False)
+    return fake
+
+
+def test_raised_inside_and_lowered_after_the_last_user(library):
+    with process.keep_memory():
+        assert library.calls == [(-1, 1 << 30), (-3, 1 << 30)]
+        with process.keep_memory():
+            pass
+        assert len(library.calls) == 2, "another user is still training"
+    assert library.calls[2:] == [(-1, 64 << 20), (-3, 32 << 20)]
+
+
+def test_a_library_that_refuses_gets_the_largest_it_takes(library, monkeypatch):
+    def strict(parameter, value):
+        library.calls.append((parameter, value))
+        return int(parameter != -3 or value <= 32 << 20)
+
+    monkeypatch.setattr(library, "mallopt", strict)
+    with process.keep_memory():
+        assert library.calls == [(-1, 1 << 30), (-3, 1 << 30), (-3, 32 << 20)]
+
+
+def test_one_arena_is_given_up_after_the_last_user(library):
+    with process.keep_memory():
+        with process.keep_memory(one_arena=True):
+            assert library.calls[2:] == [(-8, 1)]
+        assert len(library.calls) == 3
+    assert library.calls[-1] == (-8, 0)
+
+
+def test_lowered_after_an_error_too(library):
+    with pytest.raises(ZeroDivisionError), process.keep_memory():
+        1 / 0  # noqa: B018
+    assert len(library.calls) == 4
+    assert process._users == 0
+
+
+def test_long_training_gives_memory_back(library, monkeypatch):
+    times = iter([0.0, 100.0])
+    # The module's name for the clock: Dask's loops, in other threads, use the real one.
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    with process.keep_memory():
+        pass
+    assert library.calls[-1] == "trim"
+
+
+def test_without_glibc_nothing_happens(monkeypatch):
+    monkeypatch.setattr(process, "_glibc", lambda: None)
+    with process.keep_memory():
+        assert process._users == 0
+
+
+@pytest.mark.parametrize("switch", ["variable", "flag"])
+def test_it_can_be_switched_off(library, monkeypatch, switch):
+    if switch == "variable":
+        monkeypatch.setenv("ACCELERANDO_KEEP_MEMORY", "0")
+    else:
+        monkeypatch.setattr(process, "KEEP_MEMORY", False)
+    with process.keep_memory(one_arena=True):
+        assert process._users == 0
+    assert library.calls == []
+
+
+def test_switching_off_during_a_fit_does_not_keep_the_thresholds(library, monkeypatch):
+    with process.keep_memory():
+        monkeypatch.setenv("ACCELERANDO_KEEP_MEMORY", "0")
+    assert process._users == 0
+    assert library.calls[2:] == [(-1, 64 << 20), (-3, 32 << 20)]
+
+
+@pytest.mark.parametrize("value", ["1", ""])
+def test_other_values_leave_it_on(library, monkeypatch, value):
+    monkeypatch.setenv("ACCELERANDO_KEEP_MEMORY", value)
+    with process.keep_memory():
+        assert process._users == 1
+
+
+def test_two_threads_count(library):
+    inside, leave = threading.Event(), threading.Event()
+
+    def train():
+        with process.keep_memory():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    inside.wait()
+    with process.keep_memory():
+        pass
+    assert process._users == 1
+    leave.set()
+    thread.join()
+    assert process._users == 0
+    assert len(library.calls) == 4
+
+
+def test_other_systems_have_no_glibc(monkeypatch):
+    monkeypatch.setattr(process.platform, "system", lambda: "Darwin")
+    process._glibc.cache_clear()
+    assert process._glibc() is None
+    process._glibc.cache_clear()
+
+
+def test_generators_continue_where_they_were():
+    before = process.get_rng()
+    try:
+        torch.manual_seed(5)
+        saved = process.get_rng()
+        drawn = torch.rand(3)
+        process.set_rng(saved)
+        assert torch.equal(torch.rand(3), drawn)
+    finally:
+        process.set_rng(before)
+
+
+def test_the_generators_of_gpus_are_included(monkeypatch):
+    set_states = {}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: ["gpu 0"])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda s, d: set_states.update({d: s}))
+    state = process.get_rng()
+    assert state[1:] == ["gpu 0"]
+    process.set_rng([state[0], "a", "b"])
+    assert set_states == {0: "a"}, "the state of a GPU that is not here is left out"
+
+
+def test_one_thread_may_take_the_lock_twice():
+    with process.RNG_LOCK, process.RNG_LOCK:
+        pass
+
+
+# -- Ctrl-C ----------------------------------------------------------------------------------------
+
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_interrupt_waits_until_somebody_asks():
+    with Interrupt() as interrupt:
+        press()
+        assert interrupt.pending
+        with pytest.raises(KeyboardInterrupt):
+            interrupt.check()
+
+
+def test_the_second_interrupt_is_raised_at_once():
+    with Interrupt(), pytest.raises(KeyboardInterrupt):
+        press()
+        press()
+
+
+def test_the_handler_of_before_is_there_again_afterwards():
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupt():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_foreign_handler_is_left_alone():
+    def own(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        with Interrupt():
+            assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_install_nothing():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def run():
+        with Interrupt() as interrupt:
+            seen.append((signal.getsignal(signal.SIGINT), interrupt.pending))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [(before, False)]

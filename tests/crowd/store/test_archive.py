@@ -1,0 +1,97 @@
+"""Archives of experiments: complete, and checked before they are restored."""
+
+import io
+import json
+import time
+import zipfile
+
+import pytest
+
+from accelerando.crowd.serve.worker import Worker
+from accelerando.crowd.store import Store, archive, experiments, export, people, statistics
+from accelerando.crowd.store.errors import ApiError
+from tests.crowd.conftest import EGGS, Lab
+
+
+def test_an_archive_brings_everything_back(answered):
+    now = answered.find()
+    stream = io.BytesIO()
+    with answered.store.read() as connection:
+        archive.write_archive(connection, now, stream)
+        before = list(export.rows(connection, now))
+    checked = archive.read_archive(stream.getvalue())
+    with answered.store.write() as connection:
+        archive.restore(connection, checked, "again", time.time())
+    with answered.store.read() as connection:
+        copy = experiments.find(connection, "again")
+        assert copy.paused
+        assert list(export.rows(connection, copy)) == before
+        assert statistics.embedding(connection, "again")[1].n_answers > 0
+        assert people.qualities(connection, copy)[0]["answered"] == 15
+    with answered.store.write() as connection, pytest.raises(ApiError, match="already"):
+        archive.restore(connection, archive.read_archive(stream.getvalue()), "again", 1.0)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """The bytes of an archive."""
+    store = Store(f"sqlite:///{tmp_path_factory.mktemp('good')}/crowd.sqlite")
+    lab = Lab(store, EGGS)
+    lab.answer_all(lab.token(lab.come()))
+    Worker(store).turn()
+    stream = io.BytesIO()
+    with store.read() as connection:
+        archive.write_archive(connection, lab.find(), stream)
+    store.close()
+    return stream.getvalue()
+
+
+def tampered(good, name, change):
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(good)) as old,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for entry in old.namelist():
+            content = old.read(entry)
+            new.writestr(entry, change(content) if entry == name else content)
+    return out.getvalue()
+
+
+def first_line(**values):
+    def change(content):
+        lines = content.splitlines()
+        lines[0] = json.dumps({**json.loads(lines[0]), **values}).encode()
+        return b"\n".join(lines)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("manifest.json", lambda _: b"[]", "format"),
+        ("manifest.json", lambda _: b"{", "cannot be restored"),
+        ("settings.json", lambda _: b'{"name": "../x"}', "name"),
+        ("items.json", lambda _: b"[]", "fewer than 3"),
+        ("items.json", lambda _: b"[1, 2, 3]", "cannot be restored"),
+        ("queries.jsonl", first_line(head=999), "do not exist"),
+        ("queries.jsonl", first_line(participant_id=999_999), "do not exist"),
+        ("queries.jsonl", first_line(extra="x"), "extra"),
+        ("answers.jsonl", first_line(winner=8_000), "not one of its items"),
+        ("answers.jsonl", first_line(query_id=1), "without its query"),
+        ("answers.jsonl", lambda content: content + content, "twice"),
+        ("answers.jsonl", lambda _: b"0" * 50_000_000, "unpacks"),
+        ("models.jsonl", first_line(positions=[[1.0]]), "shape"),
+        ("media.json", lambda _: b'{"../../etc/passwd": "x"}', "cannot be restored"),
+    ],
+)
+def test_a_bad_archive_is_refused_with_its_reason(good, name, change, says):
+    with pytest.raises(ApiError, match=says):
+        archive.read_archive(tampered(good, name, change))
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"hello" * 100])
+def test_what_is_no_archive_is_refused(data):
+    with pytest.raises(ApiError):
+        archive.read_archive(data)

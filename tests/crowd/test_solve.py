@@ -1,0 +1,74 @@
+"""Solvers of the embedding."""
+
+import numpy as np
+import pytest
+
+from accelerando.crowd import TSTE
+from accelerando.crowd._objective import Objective
+from accelerando.crowd._solve import Solution, growing_batches, lbfgs, minibatch, race, rescaled
+
+
+def test_growing_batches_see_every_answer_once_per_epoch():
+    rng = np.random.default_rng(0)
+    batches = list(growing_batches(1_000, first=50, growth=10.0, epochs=2, rng=rng))
+    seen = np.concatenate(batches)
+    np.testing.assert_array_equal(np.bincount(seen), np.full(1_000, 2))
+    sizes = [len(rows) for rows in batches]
+    assert sizes[:4] == [50, 60, 70, 80]
+
+
+def objective(n_items=12, n_answers=300):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(n_items, 2))
+    rows = np.array([rng.permutation(n_items)[:3] for _ in range(n_answers)])
+    near, far = (np.square(truth[rows[:, 0]] - truth[rows[:, k]]).sum(axis=1) for k in (1, 2))
+    rows = np.where((near < far)[:, None], rows, rows[:, [0, 2, 1]])
+    return Objective(rows, np.ones(n_answers), n_items, TSTE(), ridge=1e-3), rows, truth
+
+
+def settings(**changes):
+    usual = {"estimate_lapse": False, "n_answers": 300.0, "max_iter": 100, "tol": 1e-6}
+    return usual | changes
+
+
+def test_lbfgs_ends_where_the_gradient_is_small():
+    loss, _, truth = objective()
+    found = lbfgs(loss, Solution(truth, 0.05, np.inf, 0), **settings(max_iter=500))
+    assert found.loss < loss(truth, 0.05)[0]
+    assert found.loss == pytest.approx(loss(found.positions, 0.05)[0])
+    assert np.abs(loss(found.positions, 0.05)[1]).max() < 1e-3
+
+
+def test_the_scale_with_the_smallest_loss_is_chosen():
+    loss, _, truth = objective()
+    scaled = rescaled(loss, 4.0 * truth, 0.05)
+    losses = [loss(scale * 4.0 * truth, 0.05)[0] for scale in (0.25, 1.0, 4.0)]
+    assert loss(scaled, 0.05)[0] == min(losses)
+
+
+def test_a_race_is_won_by_the_best_start():
+    loss, _, truth = objective()
+    bad = np.random.default_rng(1).normal(size=truth.shape)
+    won = race(loss, [bad, truth], 0.05, **settings())
+    alone = race(loss, [truth], 0.05, **settings())
+    assert won.loss <= alone.loss + 1e-4
+
+
+def test_an_estimated_lapse_rate_stays_below_its_limit():
+    loss, rows, truth = objective()
+    swapped = rows.copy()
+    swapped[::3] = swapped[::3][:, [0, 2, 1]]  # a third of the answers is wrong
+    noisy = Objective(swapped, np.ones(len(rows)), 12, TSTE())
+    start = Solution(truth, 0.05, np.inf, 0)
+    careful = lbfgs(loss, start, **settings(estimate_lapse=True)).lapse
+    careless = lbfgs(noisy, start, **settings(estimate_lapse=True)).lapse
+    assert 0.0 < careful < 0.05 < careless < 0.3
+
+
+def test_mini_batches_reduce_the_loss():
+    loss, rows, _ = objective()
+    rng = np.random.default_rng(2)
+    start = Solution(rng.normal(size=(12, 2)), 0.05, np.inf, 0)
+    found = minibatch(rows, np.ones(len(rows)), TSTE(), start, ridge=1e-3, epochs=30, rng=rng)
+    assert found.loss == pytest.approx(loss(found.positions, 0.05)[0])
+    assert found.loss < 0.7 * loss(start.positions, 0.05)[0]

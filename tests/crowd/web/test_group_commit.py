@@ -1,0 +1,111 @@
+"""Writes that share a transaction, and what happens when somebody else holds the lock."""
+
+import asyncio
+import threading
+
+from sqlalchemy import text
+
+from accelerando.crowd.store import Store
+from accelerando.crowd.web.group_commit import GroupCommit
+
+
+def _note(connection, number):
+    where = threading.current_thread().name
+    connection.execute(text("INSERT INTO notes VALUES (:n, :w)"), {"n": number, "w": where})
+    return number
+
+
+def _store(tmp_path):
+    store = Store(f"sqlite:///{tmp_path}/crowd.sqlite")
+    with store.write() as connection:
+        connection.execute(text("CREATE TABLE notes (number INTEGER, place TEXT)"))
+    return store
+
+
+def _notes(store):
+    with store.read() as connection:
+        return connection.execute(text("SELECT number, place FROM notes ORDER BY number")).all()
+
+
+async def _ten(writer):
+    return await asyncio.gather(*(writer.run(_note, number) for number in range(10)))
+
+
+def test_what_comes_together_is_committed_together_in_the_loop(tmp_path):
+    store = _store(tmp_path)
+    writer = GroupCommit(store)
+    assert asyncio.run(_ten(writer)) == list(range(10))
+    assert writer.batches == 1
+    assert _notes(store) == [(n, "MainThread") for n in range(10)]
+    writer.close()
+    store.close()
+
+
+def test_while_somebody_else_writes_the_loop_goes_on_and_a_thread_waits(tmp_path):
+    store, other = _store(tmp_path), Store(f"sqlite:///{tmp_path}/crowd.sqlite")
+    writer = GroupCommit(store)
+
+    async def busy():
+        with other.write() as connection:
+            connection.execute(text("INSERT INTO notes VALUES (-1, 'other')"))
+            waiting = asyncio.ensure_future(_ten(writer))
+            for _ in range(10):  # the loop is free: this one runs while they wait
+                await asyncio.sleep(0.02)
+            assert not waiting.done()
+        return await waiting
+
+    assert asyncio.run(busy()) == list(range(10))
+    assert _notes(store) == [(-1, "other"), *((n, "writer") for n in range(10))]
+    assert asyncio.run(_ten(writer)) == list(range(10))  # and in the loop again afterwards
+    assert [place for _, place in _notes(store)].count("MainThread") == 10
+    writer.close()
+    store.close()
+    other.close()
+
+
+def test_one_that_fails_takes_nobody_with_it(tmp_path):
+    store = _store(tmp_path)
+    writer = GroupCommit(store)
+
+    def broken(connection):
+        raise ZeroDivisionError
+
+    async def both():
+        return await asyncio.gather(
+            writer.run(_note, 1), writer.run(broken), writer.run(_note, 2), return_exceptions=True
+        )
+
+    one, error, two = asyncio.run(both())
+    assert (one, two) == (1, 2)
+    assert isinstance(error, ZeroDivisionError)
+    assert [number for number, _ in _notes(store)] == [1, 2]
+    writer.close()
+    store.close()
+
+
+def test_closing_waits_for_a_write_that_is_running(tmp_path):
+    store = _store(tmp_path)
+    store.is_sqlite = False  # writes go to the thread, as with PostgreSQL
+    writer = GroupCommit(store)
+    started, release = threading.Event(), threading.Event()
+
+    def slow(connection):
+        started.set()
+        assert release.wait(60)
+        return _note(connection, 1)
+
+    async def write():
+        loop = asyncio.get_running_loop()
+        writing = asyncio.ensure_future(writer.run(slow))
+        await loop.run_in_executor(None, started.wait)
+        closing = loop.run_in_executor(None, writer.close)
+        release.set()
+        await closing
+        assert await writing == 1
+        return await writer.run(_note, 2)  # a later write starts a new thread
+
+    assert asyncio.run(write()) == 2
+    assert [number for number, _ in _notes(store)] == [1, 2]
+    writer.close()
+    store.is_sqlite = True
+    store.close()

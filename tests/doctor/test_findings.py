@@ -1,0 +1,134 @@
+"""Findings: which facts are a problem, and how severe."""
+
+import copy
+
+import pytest
+
+from accelerando.doctor import _facts
+from accelerando.doctor._findings import EXTRAS, NEEDED, Cluster, examine
+
+HEALTHY = {
+    "python": "3.12.1",
+    "system": "Linux x86_64",
+    "host": "node1",
+    "cpus": 4,
+    "versions": dict.fromkeys(_facts.gather()["versions"], "1.0"),
+    "environment": dict.fromkeys(_facts.gather()["environment"]),
+    "nvidia": False,
+    "torch": {"threads": 1, "cuda": None, "gpus": [], "gloo": True, "nccl": False},
+    "torch_error": None,
+}
+
+
+def but(**changes):
+    facts = copy.deepcopy(HEALTHY)
+    for name, value in changes.items():
+        if isinstance(value, dict):
+            facts[name].update(value)
+        else:
+            facts[name] = value
+    return facts
+
+
+def workers(*facts):
+    return {f"tcp://10.0.0.{i}:4000": f for i, f in enumerate(facts, start=1)}
+
+
+def test_a_healthy_cluster_has_no_findings():
+    cluster = Cluster(HEALTHY, workers(HEALTHY, HEALTHY))
+    assert examine(HEALTHY, cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "says"),
+    [
+        (but(versions={"torch": None}, torch=None), "error", "This process has no PyTorch."),
+        (but(torch=None, torch_error="OSError: libx"), "error", "import PyTorch: OSError: libx"),
+        (but(torch={"gloo": False}), "warning", "without gloo"),
+        (but(nvidia=True), "warning", "NVIDIA GPUs and a PyTorch built without CUDA"),
+        (but(nvidia=True, torch={"cuda": "13.0"}), "warning", "that finds none of them"),
+        (but(torch={"threads": 8}), "warning", "8 threads on 4 CPU cores"),
+        (but(versions={"matplotlib": None}), "note", "'plot' (figures) is not installed"),
+        (but(versions={"nh3": None}), "note", "no nh3"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_mistakes_of_one_machine(facts, level, says):
+    (finding,) = examine(facts)
+    assert finding.level == level
+    assert says in finding.what
+    assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("cluster", "level", "says"),
+    [
+        (Cluster(HEALTHY, {}), "error", "no workers"),
+        (
+            Cluster(but(versions={"torch": None, "skorch": None}, torch=None), workers(HEALTHY)),
+            "error",
+            "The scheduler has no torch, skorch.",
+        ),
+        (
+            Cluster(HEALTHY, workers(HEALTHY, but(versions={"accelerando": None}))),
+            "error",
+            "Workers (1 of 2) have no accelerando.",
+        ),
+        (
+            Cluster(HEALTHY, workers(HEALTHY, but(python="3.11.9"))),
+            "error",
+            "Different versions of Python: 3.11 on tcp://10.0.0.2:4000; 3.12 on client, "
+            "scheduler, tcp://10.0.0.1:4000.",
+        ),
+        (
+            Cluster(HEALTHY, workers(*[but(versions={"torch": "2.0"}, cpus=8)] * 5)),
+            "warning",
+            "torch: 1.0 on client, scheduler; 2.0 on tcp://10.0.0.1:4000, tcp://10.0.0.2:4000, "
+            "tcp://10.0.0.3:4000 and 2 more.",
+        ),
+        (
+            Cluster(HEALTHY, workers(*[but(torch={"threads": 4})] * 2)),
+            "warning",
+            "2 workers on node1 use 8 threads of PyTorch on 4 CPU cores.",
+        ),
+        (
+            Cluster(HEALTHY, workers(HEALTHY), unreachable={"tcp://a:1": ["tcp://b:2"]}),
+            "error",
+            "Worker tcp://a:1 cannot reach tcp://b:2.",
+        ),
+        (
+            Cluster(HEALTHY, workers(but(environment={"MALLOC_TRIM_THRESHOLD_": "65536"}))),
+            "note",
+            "early on 1 of 1 workers",
+        ),
+        (
+            Cluster(HEALTHY, workers(but(torch=None, torch_error="ImportError: x"))),
+            "error",
+            "Worker tcp://10.0.0.1:4000 cannot import PyTorch: ImportError: x",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_mistakes_of_a_cluster(cluster, level, says):
+    (finding,) = examine(HEALTHY, cluster)
+    assert finding.level == level
+    assert says in finding.what
+    assert finding.remedy
+
+
+def test_patch_versions_of_python_and_many_threads_with_gpus_are_fine():
+    gpu = but(torch={"gpus": ["A100"], "threads": 16}, cpus=16)
+    cluster = Cluster(but(python="3.12.9"), workers(gpu, gpu))
+    assert examine(HEALTHY, cluster) == []
+
+
+def test_the_worst_comes_first():
+    facts = but(versions={"matplotlib": None}, torch={"gloo": False, "threads": 9})
+    levels = [finding.level for finding in examine(facts, Cluster(HEALTHY, {}))]
+    assert levels == ["error", "warning", "warning", "note"]
+
+
+def test_the_facts_name_everything_the_findings_ask_for():
+    known = set(_facts.gather()["versions"])
+    assert set(NEEDED) <= known
+    assert {name for packages, _ in EXTRAS.values() for name in packages} <= known

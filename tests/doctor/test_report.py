@@ -1,0 +1,72 @@
+"""The report: of this machine, of a real cluster, and of one that does not answer."""
+
+import socket
+
+from accelerando import cli
+from accelerando.doctor._findings import Cluster, Finding
+from accelerando.doctor._report import describe, describe_cluster, describe_finding, gather_cluster
+from tests.doctor.test_findings import HEALTHY, but, workers
+
+
+def test_this_machine(capsys):
+    assert cli.main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("This machine\n  Python 3.")
+    assert "torch" in shown
+    assert "Findings" in shown
+
+
+def test_a_real_cluster(client, capsys):
+    address = client.scheduler.address
+    cluster = gather_cluster(address, 30.0)
+    assert len(cluster.workers) == 4
+    assert all(facts["torch"]["gloo"] for facts in cluster.workers.values())
+    assert set(cluster.threads.values()) == {1}
+    assert all(others == [] for others in cluster.unreachable.values())
+    assert sum(line.count("worker") for line in describe_cluster(cluster)) == 1
+    assert cli.main(["doctor", "--scheduler", address, "--timeout", "30"]) == 0
+    assert f"Cluster at {address}" in capsys.readouterr().out
+
+
+def test_nobody_answers(capsys):
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{bound.getsockname()[1]}"
+        assert cli.main(["doctor", "--scheduler", address, "--timeout", "0.3"]) == 2
+    assert f"No Dask scheduler answers at {address} within 0.3 s" in capsys.readouterr().err
+
+
+def test_a_wrong_timeout(capsys):
+    assert cli.main(["doctor", "--timeout", "0"]) == 2
+    assert (
+        "'--timeout' parameter of accelerando doctor must be a number above 0"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_process_is_described_with_its_devices():
+    lines = describe(but(torch={"gpus": ["A100", "A100"], "nccl": True, "threads": 3}))
+    assert lines[0] == "Python 3.12.1, Linux x86_64, 4 CPU cores"
+    assert lines[1:3] == ["PyTorch threads: 3; distributed: gloo, nccl", "GPUs: 2 × A100"]
+    assert "GPUs: none" in describe(HEALTHY)
+
+
+def test_workers_of_one_kind_share_a_line():
+    cluster = Cluster(HEALTHY, workers(HEALTHY, HEALTHY, but(host="node2")))
+    scheduler, first, second = describe_cluster(cluster)
+    assert scheduler.startswith("scheduler on node1: Python 3.12.1")
+    assert first.startswith("2 workers on node1: ")
+    assert second.startswith("1 worker on node2: ")
+
+
+def test_an_error_ends_with_exit_code_2(monkeypatch, capsys):
+    from accelerando.doctor import _facts
+
+    monkeypatch.setattr(_facts, "gather", lambda: but(torch=None, torch_error="ImportError: x"))
+    assert cli.main(["doctor"]) == 2
+    assert "error    This process cannot import PyTorch: ImportError: x" in capsys.readouterr().out
+
+
+def test_a_finding_has_its_remedy_below():
+    lines = describe_finding(Finding("note", "Something is missing.", "Install it."))
+    assert lines == ["note     Something is missing.", "         Install it."]

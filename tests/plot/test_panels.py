@@ -1,0 +1,59 @@
+"""Panels of a training run: losses, batch sizes, learning rates and the legend."""
+
+import pytest
+
+from accelerando import plot
+from accelerando.plot._panels import Line, legend_with_results, outcome_name
+from accelerando.plot._style import figure_class
+from tests.plot.test_training import frame, labels
+
+
+def test_without_validation_there_is_no_accuracy_and_the_training_loss_is_dashed():
+    figure = plot.training(frame(validated=False))
+    assert [label for label, _ in labels(figure)] == [
+        "training loss",
+        "",
+        "",
+        "batch size",
+        "learning rate",
+    ]
+    assert figure.axes[0].lines[0].get_linestyle() == "--"
+
+
+def test_batch_sizes_far_apart_get_a_logarithmic_scale():
+    assert plot.training(frame()).axes[6].get_yscale() == "log"
+    assert plot.training(frame(sizes=(16, 16, 32))).axes[6].get_yscale() == "linear"
+
+
+def test_a_loss_of_zero_or_missing_values_do_not_stop_the_figure(tmp_path):
+    odd = frame(valid_loss=[1.0, 0.0, float("nan")], valid_acc=[0.5, float("nan"), 0.9])
+    plot.training(odd).savefig(tmp_path / "odd.png")
+
+
+def line(**settings):
+    return Line("a", frame(**settings), "#000000", "-")
+
+
+def test_the_name_of_the_loss_says_which_loss_is_drawn():
+    with_validation, without = line(), line(validated=False)
+    assert outcome_name("loss", None, [with_validation], "test") == "test loss"
+    assert outcome_name("loss", None, [without], "test") == "training loss"
+    both = outcome_name("loss", None, [with_validation, without], "test")
+    assert both == "test loss (dashed: training)"
+    assert outcome_name("score", "train_acc", [without], "test") == "training accuracy"
+
+
+@pytest.mark.parametrize(
+    ("score", "shown"),
+    [("valid_acc", "90.0 %, 18 updates, 0.30 s"), (None, "0.5, 18 updates, 0.30 s")],
+)
+def test_the_legend_has_the_result_of_each_run(score, shown):
+    panel = figure_class()().add_subplot()
+    legend_with_results(panel, [line()], score)
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == [f"a\n{shown}"]
+
+
+def test_runs_with_equal_rates_stay_visible():
+    panel = plot.training(frame(), frame()).axes[7]
+    widths = [curve.get_linewidth() for curve in panel.lines if len(curve.get_xdata()) > 1]
+    assert widths[0] > widths[1]

@@ -1,0 +1,258 @@
+"""The adapter for Dask: what it does, and that the private names it uses still exist."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from distributed import Client, LocalCluster
+from distributed.deploy.adaptive import Adaptive
+
+from accelerando import _dask
+from accelerando._dask import ClusterScaling, quiet_worker, stop_listening, threads_by_host
+
+# -- private names --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def here(cluster):
+    """A client of a cluster in this process."""
+    with Client(cluster) as client:
+        yield client
+
+
+def needs(thing, name, used_by):
+    assert hasattr(thing, name), (
+        f"distributed has no {type(thing).__name__}.{name} any more; accelerando._dask.{used_by} "
+        "depends on it"
+    )
+    return getattr(thing, name)
+
+
+def test_identity_of_the_scheduler(here):
+    identity = needs(here.scheduler, "identity", "workers_of")
+    answer = here.sync(identity, n_workers=-1)
+    assert set(here.run(int)) == set(answer["workers"]), "identity() lists the workers by address"
+    assert all("nthreads" in facts for facts in answer["workers"].values())
+
+
+def test_topics_of_the_scheduler(cluster):
+    scheduler = cluster.scheduler
+    topics = needs(needs(scheduler, "_broker", "drop_late"), "_topics", "drop_late")
+    assert hasattr(topics["accelerando-test"], "subscribers")
+    topics.pop("accelerando-test")
+    needs(scheduler, "loop", "drop_late")
+
+
+def test_plugins_of_the_scheduler(cluster):
+    assert isinstance(needs(cluster.scheduler, "plugins", "plugin_of"), dict)
+
+
+@pytest.mark.parametrize("name", ["plan", "scale", "_adaptive", "_supports_scaling"])
+def test_size_of_a_cluster(cluster, name):
+    needs(cluster, name, "ClusterScaling")
+
+
+def test_bounds_of_an_adaptive_cluster():
+    adaptive = Adaptive(None, minimum=1, maximum=3, interval=None)
+    assert needs(adaptive, "minimum", "ClusterScaling") == 1
+    assert needs(adaptive, "maximum", "ClusterScaling") == 3
+
+
+def test_chores_of_a_worker(cluster):
+    worker = next(iter(cluster.workers.values()))
+    chores = needs(worker, "periodic_callbacks", "quiet_worker")
+    assert set(_dask._CHORES) <= set(chores)
+    for name in _dask._CHORES:
+        needs(chores[name], "callback_time", "quiet_worker")
+
+
+# -- workers --------------------------------------------------------------------------------------
+
+
+def test_the_clients_own_update_does_not_make_the_cluster_look_empty(here):
+    stop = threading.Event()
+
+    def update():  # as the client does every other second
+        while not stop.is_set():
+            here.sync(here._update_scheduler_info)
+
+    thread = threading.Thread(target=update)
+    thread.start()
+    try:
+        seen = [_dask.workers_of(here) for _ in range(300)]
+    finally:
+        stop.set()
+        thread.join()
+    present = set(here.run(int))
+    assert present
+    assert all(set(workers) == present for workers in seen)
+    assert {worker["nthreads"] for worker in seen[0].values()} == {1}
+
+
+def test_an_unreachable_scheduler_leaves_what_was_known_last():
+    def sync(*args, **kwargs):
+        raise OSError("Connection refused")
+
+    client = SimpleNamespace(
+        scheduler=SimpleNamespace(identity=None),
+        sync=sync,
+        scheduler_info=lambda n_workers: {"workers": {"tcp://a:1": {}}},
+    )
+    assert _dask.workers_of(client) == {"tcp://a:1": {}}
+
+
+def test_threads_of_a_machine_are_those_of_its_workers():
+    workers = {
+        "tcp://10.0.0.1:1": {"nthreads": 2},
+        "tcp://10.0.0.1:2": {},
+        "tcp://10.0.0.2:1": {"nthreads": 4},
+    }
+    assert threads_by_host(workers) == {"10.0.0.1": 3, "10.0.0.2": 4}
+
+
+def test_this_machine_as_others_see_it():
+    assert _dask.host_towards("tcp://127.0.0.1:8786") == "127.0.0.1"
+    assert _dask.host_of("tcp://[::1]:8786") == "::1"
+
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_dropped_with_its_events(cluster, here, monkeypatch):
+    topics = cluster.scheduler._broker._topics
+    monkeypatch.setattr(_dask, "_LATE_SECONDS", 0.0)
+    heard = threading.Event()
+    here.subscribe_topic("accelerando-run", lambda event: heard.set())
+    here.log_event("accelerando-run", {"update": 1})
+    assert heard.wait(10.0)
+    assert "accelerando-run" in topics
+    stop_listening(here, "accelerando-run")
+    assert "accelerando-run" not in topics
+
+
+def test_an_event_that_is_late_is_dropped_too():
+    calls = []
+    topics = {"run": 1}
+    scheduler = SimpleNamespace(
+        loop=SimpleNamespace(call_later=lambda seconds, *call: calls.append((seconds, call))),
+        _broker=SimpleNamespace(_topics=topics),
+    )
+    _dask.drop_late(scheduler, "run")
+    [(seconds, (pop, *args))] = calls
+    assert seconds == 2.0
+    pop(*args)
+    assert topics == {}
+
+
+# -- the size of a cluster ------------------------------------------------------------------------
+
+
+class FakeCluster:
+    def __init__(self, n_workers=0, supports=True, adaptive=None):
+        self.plan = set(range(n_workers))
+        self._supports_scaling = supports
+        self._adaptive = adaptive
+        self.asked = []
+
+    def scale(self, n):
+        self.plan = set(range(n))
+        self.asked.append(n)
+
+
+def test_scaling_asks_once_and_gives_back():
+    cluster = FakeCluster(2)
+    scaling = ClusterScaling(cluster, most=4)
+    for _ in range(3):
+        scaling.ask(wanted=4, present=2, missing=2)
+    scaling.shrink(3)
+    scaling.restore()
+    assert cluster.asked == [4, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "most"), [(None, 4), (FakeCluster(supports=False), 4), (FakeCluster(), None)]
+)
+def test_a_cluster_that_cannot_scale_is_not_asked(cluster, most):
+    scaling = ClusterScaling(cluster, most)
+    assert not scaling.possible
+    scaling.ask(wanted=4, present=2, missing=2)
+    scaling.shrink(1)
+    scaling.restore()
+    assert cluster is None or cluster.asked == []
+
+
+def test_a_cluster_whose_workers_are_being_restarted_keeps_its_size():
+    cluster = FakeCluster(4)
+    scaling = ClusterScaling(cluster, most=3)
+    scaling.ask(wanted=3, present=0, missing=3)  # all of them were killed a moment ago
+    scaling.restore()
+    assert set(cluster.asked) == {4}
+    scaling.ask(wanted=6, present=4, missing=2)
+    scaling.shrink(5)
+    scaling.ask(wanted=6, present=5, missing=1)
+    scaling.restore()
+    assert cluster.asked[2:] == [6, 5, 6, 4]
+
+
+def test_an_adaptive_cluster_gets_another_minimum():
+    adaptive = SimpleNamespace(minimum=1, maximum=3)
+    cluster = FakeCluster(1, adaptive=adaptive)
+    scaling = ClusterScaling(cluster, most=4)
+    scaling.ask(wanted=2, present=2, missing=0)
+    assert adaptive.minimum == 2, "otherwise it would retire the workers of idle ranks"
+    scaling.ask(wanted=5, present=2, missing=3)
+    assert adaptive.minimum == 3, "never above its maximum"
+    scaling.shrink(2)
+    assert adaptive.minimum == 2
+    scaling.restore()
+    assert adaptive.minimum == 1
+    assert cluster.asked == []
+
+
+# -- the chores of a worker -----------------------------------------------------------------------
+
+
+def worker_with(**milliseconds):
+    chores = {name: SimpleNamespace(callback_time=time) for name, time in milliseconds.items()}
+    return SimpleNamespace(periodic_callbacks=chores)
+
+
+def times_of(worker):
+    return {name: chore.callback_time for name, chore in worker.periodic_callbacks.items()}
+
+
+def test_chores_are_rare_inside_and_as_before_afterwards():
+    before = {"profile": 10.0, "tick": 20.0, "heartbeat": 900.0}
+    worker = worker_with(**before)
+    with quiet_worker(worker):
+        assert times_of(worker) == {"profile": 500.0, "tick": 500.0, "heartbeat": 900.0}
+        with quiet_worker(worker):
+            pass
+        assert times_of(worker)["profile"] == 500.0
+    assert times_of(worker) == before
+
+
+def test_chores_that_a_user_made_rarer_stay():
+    worker = worker_with(tick=2000.0)
+    with quiet_worker(worker):
+        assert times_of(worker) == {"tick": 2000.0}
+
+
+def test_chores_come_back_after_an_error():
+    worker = worker_with(tick=20.0)
+    with pytest.raises(OSError, match="gone"), quiet_worker(worker):
+        raise OSError("gone")
+    assert times_of(worker) == {"tick": 20.0}
+
+
+def test_a_worker_without_chores_is_left_alone():
+    with quiet_worker(SimpleNamespace()):
+        pass

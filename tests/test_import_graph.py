@@ -1,0 +1,90 @@
+"""Imports point down, libraries stay in their rooms, private names in their adapters."""
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "docs" / "architecture.py"
+spec = importlib.util.spec_from_file_location("architecture", SCRIPT)
+graph = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(graph)
+
+MODULES = graph.modules()
+
+
+def third_party(path):
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module.split(".")[0])
+        elif isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+    return found
+
+
+def importers_of(*libraries):
+    return {
+        graph.room_of(module) if graph.room_of(module) != "base" else module
+        for module, path in MODULES.items()
+        if third_party(path) & set(libraries)
+    }
+
+
+# Methods that warn and are removed in the next minor release: Plan.plot, Comparison.plot.
+DEPRECATED = {("cost", "plot")}
+
+
+def test_every_import_points_down():
+    upward = [
+        f"{source} -> {target}"
+        for source, target in graph.edges()
+        if graph.ROOMS[target] <= graph.ROOMS[source] and (source, target) not in DEPRECATED
+    ]
+    assert not upward
+
+
+def test_imports_inside_functions_count(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text("def f():\n    from accelerando.search import x\n    import accelerando.plot\n")
+    assert graph.imports_of(file) == {"search", "plot"}
+
+
+def test_only_the_estimators_import_skorch():
+    assert importers_of("skorch") == {"estimators"}
+
+
+def test_the_engine_imports_neither_dask_nor_scikit_learn():
+    assert "_engine" not in importers_of("dask", "distributed", "sklearn", "skorch")
+
+
+def test_dask_stays_in_its_rooms():
+    assert importers_of("dask", "distributed") <= {"_cluster", "_dask", "search", "crowd", "doctor"}
+
+
+PRIVATE = re.compile(r"\b(torch|dist|nn|skorch|sklearn|distributed|dask)(\.\w+)*\._(?!_)\w+")
+ADAPTERS = {"_engine._torch", "_dask", "_sklearn", "estimators._skorch"}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name not in ADAPTERS])
+def test_private_names_of_libraries_live_in_adapters(module):
+    code = MODULES[module].read_text()
+    found = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            if PRIVATE.match(text):
+                found.append(text)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            library = node.module.split(".")[0]
+            if library in ("torch", "skorch", "sklearn", "distributed", "dask"):
+                private = [a.name for a in node.names if a.name.startswith("_")]
+                private += [part for part in node.module.split(".") if part.startswith("_")]
+                found += [f"{node.module}: {name}" for name in private]
+    assert not found
+
+
+def test_the_drawing_in_the_documentation_is_the_present_one():
+    assert graph.DRAWING.read_text() == graph.drawing(), "run `python docs/architecture.py`"
