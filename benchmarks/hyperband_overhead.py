@@ -29,7 +29,8 @@ from scipy.stats import uniform
 
 from _search_common import publish, table
 from _search_model import Sleeper
-from accelerando.search import HyperbandSearchCV, hyperband_brackets, simulate
+from accelerando.search import HyperbandSearchCV, simulate
+from accelerando.search._plan import hyperband_brackets
 
 HERE = Path(__file__).parent
 PEERS = Path(tempfile.gettempdir()) / "accelerando-peers"

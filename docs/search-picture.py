@@ -1,6 +1,6 @@
 """Draw docs/images/search.png: python docs/search-picture.py
 
-Runs the code of docs/search-tutorial.md as it stands there, and keeps the picture it draws.
+Runs the code of docs/search-tutorial.md and saves the figure that it draws.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 DOCS = Path(__file__).parent
-COLOURS = 128  # enough for lines on white, and a third of the bytes
+COLORS = 128  # enough for lines on white, and a third of the bytes
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         for block in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
             exec(block, names)  # noqa: S102  our own page
         picture = Image.open("search.png").convert("RGB")
-        picture.quantize(COLOURS).save(DOCS / "images" / "search.png", optimize=True)
+        picture.quantize(COLORS).save(DOCS / "images" / "search.png", optimize=True)
         os.chdir(DOCS)
 
 

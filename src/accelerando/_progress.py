@@ -1,4 +1,4 @@
-"""Live display: a text or table in a terminal that is redrawn while work goes on.
+"""Live display: a text or table in a terminal that is redrawn during a computation.
 
 Training shows one line and removes it at the end. A search shows a table and keeps it. The rules
 that both need are here: when a display is live, how often it is redrawn, and how it ends.

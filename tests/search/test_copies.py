@@ -60,7 +60,10 @@ def test_the_latest_finished_copy_on_a_living_worker_is_used(copies):
         2,
         3,
     ]  # the one before, until it is there
-    copies.locations[0][1].future.status = "pending"
+    before, latest = copies.locations[0]
+    assert copies.pop(0, ["a", "b"]) is latest
+    copies.locations[0] = [before, latest]
+    latest.future.status = "pending"
     assert copies.pop(0, ["a", "b"]).calls == 2
     assert copies.pop(0, ["a", "b"]) is None
 

@@ -11,11 +11,11 @@ from typing import Any
 from accelerando._validation import check_choice, check_integer, check_number
 from accelerando.search._schedule import Candidate, prioritize
 
-__all__ = ["Replay", "simulate"]
+__all__ = ["SimulatedSearch", "simulate"]
 
 
 @dataclass(frozen=True)
-class Replay:
+class SimulatedSearch:
     """A simulated search.
 
     Attributes
@@ -52,8 +52,8 @@ def simulate(
     fit_seconds: float | None = 1.0,
     score_seconds: float | None = 1.5,
     priority: str = "score",
-) -> Replay:
-    """Replay a search with the same models and scores, but other workers and durations.
+) -> SimulatedSearch:
+    """SimulatedSearch a search with the same models and scores, but other workers and durations.
 
     Each row of the history is a task: the calls since the previous row of the model, and one score.
     A rung begins when the previous rung has ended, as in the recorded search. In a recorded ASHA,
@@ -73,8 +73,10 @@ def simulate(
 
     Reissued
     -------
-    Replay
-        Has ``seconds``, ``work_seconds``, ``speedup``, ``history``, and ``seconds_to(score)``.
+    SimulatedSearch
+        ``seconds`` is the duration of the search on ``n_workers`` workers and ``work_seconds``
+        its duration on one. ``speedup`` is their quotient. ``history`` has the recorded rows with
+        simulated times, and ``seconds_to(score)`` the time at which a model first reached a score.
 
     Examples
     --------
@@ -126,7 +128,7 @@ class _Simulation:
         self.calls_left = sum(int(left[-1]["partial_fit_calls"]) for left in self.left)
         self.score: list[float | None] = [None] * len(self.names)
 
-    def run(self, priority: str) -> Replay:
+    def run(self, priority: str) -> SimulatedSearch:
         running: list[tuple[float, int]] = []  # (end, model): a heap
         idle = set(range(len(self.names)))
         issued = {model: model for model in idle}
@@ -153,7 +155,7 @@ class _Simulation:
             idle.add(model)
             issued[model] = n_issued
             n_issued += 1
-        return Replay(now, work, self.n_workers, history)
+        return SimulatedSearch(now, work, self.n_workers, history)
 
     def _is_ready(self, model: int) -> bool:
         if not self.left[model]:
