@@ -48,10 +48,18 @@ def test_the_scale_with_the_smallest_loss_is_chosen():
 
 def test_a_race_is_won_by_the_best_start():
     loss, _, truth = objective()
-    bad = np.random.default_rng(1).normal(size=truth.shape)
-    won = race(loss, [bad, truth], 0.05, **settings())
-    alone = race(loss, [truth], 0.05, **settings())
-    assert won.loss <= alone.loss + 1e-4
+    starts = [np.random.default_rng(seed).normal(size=truth.shape) for seed in (1, 2)] + [truth]
+    short = settings(max_iter=8)
+    alone = [race(loss, [start], 0.05, **short).loss for start in starts]
+    assert race(loss, starts, 0.05, **short).loss == pytest.approx(min(alone))
+    assert min(alone) < 0.95 * max(alone)
+
+
+def test_starts_near_the_lead_continue_until_they_converge():
+    loss, _, truth = objective()
+    won = race(loss, [truth, 1.01 * truth], 0.05, **settings())
+    assert won.n_iter > 8
+    assert won.loss == pytest.approx(race(loss, [truth], 0.05, **settings()).loss, rel=1e-3)
 
 
 def test_an_estimated_lapse_rate_stays_below_its_limit():
@@ -63,6 +71,20 @@ def test_an_estimated_lapse_rate_stays_below_its_limit():
     careful = lbfgs(loss, start, **settings(estimate_lapse=True)).lapse
     careless = lbfgs(noisy, start, **settings(estimate_lapse=True)).lapse
     assert 0.0 < careful < 0.05 < careless < 0.3
+
+
+def test_an_estimated_lapse_rate_is_a_minimum_with_its_prior():
+    loss, _, truth = objective()
+    start = Solution(truth, 0.05, np.inf, 0)
+    found = lbfgs(loss, start, **settings(estimate_lapse=True, n_answers=50.0, max_iter=500))
+
+    def with_prior(lapse):
+        prior = np.log(lapse) + 19.0 * np.log1p(-lapse)
+        return loss(found.positions, lapse)[0] - prior / 50.0
+
+    assert found.loss == pytest.approx(with_prior(found.lapse))
+    slope = (with_prior(found.lapse + 1e-5) - with_prior(found.lapse - 1e-5)) / 2e-5
+    assert abs(slope) < 1e-2
 
 
 def test_mini_batches_reduce_the_loss():

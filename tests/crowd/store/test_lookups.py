@@ -35,7 +35,8 @@ def test_many_lookups_read_all_rows_at_once(lab):
         for _ in range(100):
             assert (0, 0, 0) not in seen
         assert all(key in seen for key in keys)
-    assert len(statements) == 21
+    selects = [statement for statement in statements if statement.startswith("SELECT")]
+    assert len(selects) == 21
 
 
 def test_a_queue_gives_its_best_unseen_query_and_removes_it(lab):

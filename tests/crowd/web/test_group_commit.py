@@ -105,7 +105,7 @@ def test_closing_waits_for_a_write_that_is_running(tmp_path):
         return await writer.run(_note, 2)  # a later write starts a new thread
 
     assert asyncio.run(write()) == 2
-    assert [number for number, _ in _notes(store)] == [1, 2]
     writer.close()
     store.is_sqlite = True
+    assert [number for number, _ in _notes(store)] == [1, 2]
     store.close()
