@@ -15,6 +15,7 @@ from torch import nn
 
 from _cifar import cifar, resnet, scaled
 from _common import console, print_table
+from accelerando._engine.comm.exchange import is_small
 from accelerando.compress import (
     QSGD,
     Atomo,
@@ -23,7 +24,6 @@ from accelerando.compress import (
     TernGrad,
     TopK,
 )
-from accelerando._engine.comm.exchange import is_small
 
 CODECS: dict[str, Codec] = {
     **{f"Atomo({s})": Atomo(s) for s in (1, 2, 3, 4)},

@@ -305,15 +305,14 @@ def test_an_own_monitor(line):
         (Decision(period=3), "no period"),
     ],
 )
-def test_a_decision_that_the_fit_cannot_carry_out_is_refused(line, decision, text):
-    for settings in (
-        {"policies": [lambda s: decision]},
-        {"batch_size": lambda s: decision._replace(batch_size=16)},
-    ):
-        with pytest.raises(UnsupportedError, match=text):
-            regressor(**settings).fit(*line)
+@pytest.mark.parametrize("place", ["policies", "batch_size"])
+def test_a_decision_that_the_fit_cannot_carry_out_is_refused(line, place, decision, text):
+    sized = decision._replace(batch_size=16)
+    given = [lambda signals: decision] if place == "policies" else lambda signals: sized
+    with pytest.raises(UnsupportedError, match=text):
+        regressor(**{place: given}).fit(*line)
 
 
 def test_a_batch_size_function_may_set_the_learning_rate(line):
     net = regressor(batch_size=lambda s: Decision(batch_size=16, lr=0.01), lr=0.05).fit(*line)
-    assert net.updates_frame()["lr"].tolist() == pytest.approx([0.01] * len(net.updates_frame()))
+    assert net.updates_frame()["lr"].tolist() == pytest.approx([0.01] * 24)
