@@ -118,6 +118,13 @@ class MicroBatch:
     seconds: dict[int, list[float]] = field(default_factory=dict)
     used: int = 0
 
+    @classmethod
+    def of(cls, setting: int | str | None, *, timed: bool) -> MicroBatch:
+        """Return what ``micro_batch_size`` describes: a size, "auto", or None for never."""
+        if setting is None:
+            return cls(whole=True)
+        return cls(timed=timed) if setting == "auto" else cls(fixed=int(setting))
+
     def size(self, batch_rows: int) -> int:
         """Return the number of rows of the next micro-batch of a batch."""
         if self.whole:

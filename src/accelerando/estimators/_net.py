@@ -81,7 +81,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         seed, seeded = checks.seed_from(self.random_state)
         state = self._state_ = TrainState(seed=seed, seeded=seeded)
         state.adopt(control, strategy, None)
-        state.micro_batch = self._micro_batch(timed=not seeded)
+        state.micro_batch = MicroBatch.of(self.micro_batch_size, timed=not seeded)
         self._pieces_ = (control, strategy)
         self._resume_: Any = None  # what callbacks remember, between a load and the next fit
         self._saves_ = PostponedSaves()
@@ -108,13 +108,6 @@ class AdaptiveNet(Results, ConfiguredNet):
             named: list[tuple[str, Any]] = vars(self)["callbacks_"]
             self.callbacks_ = [(name, counting(callback)) for name, callback in named]
         return self
-
-    def _micro_batch(self, *, timed: bool) -> MicroBatch:
-        if self.micro_batch_size is None:
-            return MicroBatch(whole=True)
-        if self.micro_batch_size != "auto":
-            return MicroBatch(fixed=int(self.micro_batch_size))
-        return MicroBatch(timed=timed)
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -199,7 +192,8 @@ class AdaptiveNet(Results, ConfiguredNet):
         state.adopt(control, strategy, self._pieces_)
         self._pieces_ = (control, strategy)
         self._begin_or_continue(feed, self.max_epochs if epochs is None else epochs)
-        micro, configured = state.micro_batch, self._micro_batch(timed=not state.seeded)
+        configured = MicroBatch.of(self.micro_batch_size, timed=not state.seeded)
+        micro = state.micro_batch
         micro.fixed, micro.timed = configured.fixed, configured.timed
         micro.whole = self.micro_batch_size is None or (
             self.micro_batch_size == "auto" and (custom or not checks.splits_exactly(self))
