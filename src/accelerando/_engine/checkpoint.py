@@ -54,7 +54,7 @@ def read(path: str | os.PathLike[str]) -> Content:
             f"{path} is not a state that save_state wrote. Files of save_params are read with "
             "load_params."
         )
-    version = content.get("version")
+    version: Any = content.get("version")
     reader = READERS.get(version)
     if reader is None:
         known = ", ".join(map(str, READERS))

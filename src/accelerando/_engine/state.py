@@ -184,8 +184,7 @@ class TrainState:
 
     def adopt_strategy(self, strategy: Strategy) -> None:
         """Replace the memory of the strategy; all replicas start from the model that is there."""
-        averages = isinstance(strategy, Averaging)
-        self.memories.strategy = dict(strategy.start()) if averages else {}
+        self.memories.strategy = dict(strategy.start()) if isinstance(strategy, Averaging) else {}
         self.averaging = AveragingState()
         self.replicas = None
 

@@ -17,10 +17,11 @@ from accelerando._cluster.driver import placement
 from accelerando._cluster.driver.run import ClusterTrainer
 from accelerando._cluster.driver.run import cluster_trainer as run_on_cluster
 from accelerando._cluster.driver.sizing import Limits
-from accelerando._cluster.job import ClusterJob
+from accelerando._cluster.job import ClusterJob, RankModel
 from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, Batch, Feed
 from accelerando._engine.loop import Fit
+from accelerando._engine.model import Model
 from accelerando._engine.runtime.channels_last import settle
 from accelerando._engine.runtime.process import Interrupt
 from accelerando.estimators._data import data_owners, forward_of, sample_rows
@@ -51,9 +52,9 @@ class NetBuilder:
 
     net: Any
     callbacks: list[tuple[str, Any]] = field(default_factory=list)
-    fit_params: dict[str, Any] = field(default_factory=dict)
+    fit_params: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self) -> RankNet:
+    def build(self) -> RankModel:
         """Initialize the net and return it as a rank's model."""
         self.net.initialize()
         self.net.callbacks_ = self.callbacks
@@ -71,10 +72,10 @@ class RankNet:
         Further arguments of the module's ``forward``.
     """
 
-    def __init__(self, net: Any, fit_params: dict[str, Any]) -> None:
+    def __init__(self, net: Any, fit_params: Mapping[str, Any]) -> None:
         self.net = net
         self.fit_params = fit_params
-        self.model = SkorchModel(net, fit_params)
+        self.model: Model = SkorchModel(net, fit_params)
         self.device = torch.device(net.device or "cpu")
 
     def prepare(self, feed: Feed) -> None:

@@ -44,8 +44,6 @@ EVALUATION_ROWS = 512
 class AdaptiveNet(Results, ConfiguredNet):
     """A skorch net whose epochs are trained by accelerando's engine."""
 
-    # -- pieces -----------------------------------------------------------------------------------
-
     def _controller(self) -> Controller:
         """Return the monitors and policies that the parameters describe."""
         size, settings = self.get_params_for("iterator_train").get("batch_size"), None
@@ -105,8 +103,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         """Initialize callbacks; skorch's ProgressBar counts batches if their size may change."""
         super().initialize_callbacks()
         if not isinstance(self.batch_size, int):
-            named: list[tuple[str, Any]] = vars(self)["callbacks_"]
-            self.callbacks_ = [(name, counting(callback)) for name, callback in named]
+            self.callbacks_ = [(name, counting(one)) for name, one in vars(self)["callbacks_"]]
         return self
 
     # -- training ---------------------------------------------------------------------------------

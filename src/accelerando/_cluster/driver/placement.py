@@ -80,10 +80,12 @@ class LoaderPlan:
     loader: type[Any]
 
     def build(self, data: Placed) -> Feed:
-        dataset, settings = data.content[0], {"drop_last": self.drop_last, "loader": self.loader}
+        dataset, drop_last, loader = data.content[0], self.drop_last, self.loader
         if self.order is None:
-            return StreamFeed(dataset, self.options, **settings)
-        return LoaderFeed(dataset, self.options, order=self.order, **settings)
+            return StreamFeed(dataset, self.options, drop_last=drop_last, loader=loader)
+        return LoaderFeed(
+            dataset, self.options, order=self.order, drop_last=drop_last, loader=loader
+        )
 
 
 def plan_feed(feed: Feed, options: dict[str, Any], loader: type[Any]) -> FeedPlan:

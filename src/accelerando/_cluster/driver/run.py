@@ -169,15 +169,17 @@ class ClusterTrainer:
         """Give a call to the machine, and events after it until the call ends."""
         self._result = None
         self._feed(event)
-        while self._result is None:
+        while (result := self._ended()) is None:
             self._pump()
-        result = self._result
         if isinstance(result, actions.RaiseFrom):
             self.tasks.raise_from(result.rank)
         if isinstance(result, actions.Fail):
             cause = None if result.rank is None else self.tasks.exception_of(result.rank)
             raise ClusterError(result.reason) from cause
         return result
+
+    def _ended(self) -> actions.Finish | actions.Fail | actions.RaiseFrom | None:
+        return self._result
 
     def _pump(self) -> None:
         """Wait a moment for events and give them to the machine; look at the clock."""

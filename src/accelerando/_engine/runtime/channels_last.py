@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -64,7 +64,7 @@ def accepts_channels_last(module: nn.Module, forward: Callable[[nn.Module], Any]
 
 def settle(
     module: nn.Module,
-    mode: bool | Literal["auto"],
+    mode: bool | str,
     sample_rows: Callable[[], Any] | None,
     forward: Callable[[nn.Module, Any], Any],
 ) -> None:
