@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from accelerando._deprecation import Deprecated as _Deprecated
+from accelerando._deprecation import deprecated_names as _deprecated_names
 from accelerando.search._asha import AsyncHalvingSearchCV
 from accelerando.search._hyperband import HyperbandSearchCV
 from accelerando.search._plan import hyperband_inputs
@@ -18,29 +20,19 @@ __all__ = [
     "simulate",
 ]
 
-# Names that were public in version 0.1: where they are now, and what to use instead.
-_DEPRECATED = {
-    "Replay": (
-        "_simulate",
-        "SimulatedSearch",
-        "the object that accelerando.search.simulate returns",
-    ),
-    "hyperband_brackets": ("_plan", "hyperband_brackets", "HyperbandSearchCV(...).metadata"),
-}
-
 if not TYPE_CHECKING:  # type checkers should report names that do not exist
-
-    def __getattr__(name):
-        import importlib
-        import warnings
-
-        if name not in _DEPRECATED:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module, attribute, replacement = _DEPRECATED[name]
-        warnings.warn(
-            f"{__name__}.{name} is deprecated and will be removed in version 0.3. Use "
-            f"{replacement} instead.",
-            FutureWarning,
-            stacklevel=2,
-        )
-        return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    __getattr__ = _deprecated_names(
+        __name__,
+        {
+            "Replay": _Deprecated(
+                "accelerando.search._simulate",
+                "SimulatedSearch",
+                "Use the object that accelerando.search.simulate returns.",
+            ),
+            "hyperband_brackets": _Deprecated(
+                "accelerando.search._plan",
+                "hyperband_brackets",
+                "Use HyperbandSearchCV(...).metadata.",
+            ),
+        },
+    )
