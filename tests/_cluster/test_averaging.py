@@ -1,6 +1,5 @@
 """Ranks of a cluster that average parameters train as virtual ranks do."""
 
-
 import numpy as np
 import pytest
 import torch
