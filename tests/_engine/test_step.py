@@ -311,6 +311,15 @@ def test_hooks_may_change_the_gradient_after_it_was_measured():
     assert result.grad_norm > 0
 
 
+def test_the_gradient_of_the_update_before_is_forgotten():
+    clean, fit = plain_fit(), plain_fit()
+    for parameter in fit.model.parameters:
+        parameter.grad = torch.full_like(parameter, 100.0)
+    results = [steps.update(one, a_plan(), a_batch(one)) for one in (clean, fit)]
+    assert results[0].grad_norm == results[1].grad_norm
+    assert torch.equal(weights_of(fit), weights_of(clean))
+
+
 def test_a_module_in_evaluation_mode_trains():
     fit = plain_fit()
     fit.model.train(False)

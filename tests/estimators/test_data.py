@@ -1,14 +1,28 @@
-"""Weights of examples and classes."""
+"""Weights of examples and classes, factories of data sets, samples of rows."""
 
 from __future__ import annotations
+
+import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 import sklearn
 import torch
+from skorch.dataset import Dataset as SkorchDataset
 from torch import nn
+from torch.utils.data import Subset, TensorDataset
 
+from accelerando._engine.data.feed import ArrayFeed
 from accelerando._engine.micro_batch import mass
+from accelerando.estimators._data import (
+    FactoryDataset,
+    combine_weights,
+    data_owners,
+    forward_of,
+    sample_rows,
+    training_weights,
+)
 from accelerando.exceptions import UnsupportedError
 from tests.nets import classifier, parameters_of, regressor
 
@@ -117,3 +131,87 @@ def test_mass_is_what_the_loss_divides_by():
     assert mass(nn.CrossEntropyLoss(weight=weight), y, 5) == 10
     assert mass(nn.NLLLoss(weight=weight, ignore_index=1), y[:4], 4) == 6
     assert mass(nn.CrossEntropyLoss(), torch.rand(5, 3), 5) == 5
+
+
+# -- the functions --------------------------------------------------------------------------------
+
+
+def test_weights_are_multiplied_and_either_may_be_missing():
+    y = np.array([0, 1, 1])
+    assert combine_weights(None, None, y) is None
+    assert combine_weights([1.0, 2.0, 3.0], None, y) == [1.0, 2.0, 3.0]
+    assert combine_weights(None, {0: 5.0, 1: 2.0}, y).tolist() == [5.0, 2.0, 2.0]
+    assert combine_weights([1.0, 2.0, 3.0], {0: 5.0, 1: 2.0}, y).tolist() == [5.0, 4.0, 6.0]
+    assert combine_weights(None, {0: 5.0, 1: 2.0}, torch.from_numpy(y)).tolist() == [5.0, 2.0, 2.0]
+
+
+def test_weights_of_training_rows_have_a_mean_of_one():
+    weights = training_weights([1.0, 3.0], 2, SkorchDataset(np.zeros((2, 1)), np.zeros(2)))
+    assert weights.tolist() == [0.5, 1.5]
+    assert weights.dtype == torch.get_default_dtype()
+
+
+def test_weights_follow_their_rows_through_nested_subsets():
+    data = TensorDataset(torch.zeros(6, 1), torch.zeros(6))
+    nested = Subset(Subset(data, [5, 4, 2, 1]), [3, 0])  # rows 1 and 5
+    weights = training_weights([0.0, 10.0, 20.0, 30.0, 40.0, 50.0], 6, nested)
+    assert weights.tolist() == pytest.approx([10 / 30, 50 / 30])
+
+
+def test_weights_of_rows_that_a_splitter_made_up_are_refused():
+    with pytest.raises(UnsupportedError, match="which examples train_split left"):
+        training_weights(np.ones(6), 6, TensorDataset(torch.zeros(5, 1), torch.zeros(5)))
+    with pytest.raises(UnsupportedError, match="which examples train_split left"):
+        training_weights(np.ones(6), 6, object())
+
+
+def test_a_factory_is_called_once_in_every_process(line):
+    calls = []
+
+    def make():
+        calls.append(1)
+        return SkorchDataset(*line)
+
+    data = FactoryDataset(make)
+    assert calls == []
+    assert len(data) == 120
+    assert data[3][0].tolist() == line[0][3].tolist()
+    assert calls == [1]
+    other = FactoryDataset(partial(list, [(0.0, 1)]))
+    assert other[0] == (0.0, 1)
+    copied = pickle.loads(pickle.dumps(other))
+    assert copied._built is None, "only the function is sent"
+    assert copied[0] == (0.0, 1)
+
+
+def test_a_function_is_a_data_set(line):
+    net = regressor(max_epochs=1).fit(lambda: SkorchDataset(*line), None)
+    assert torch.equal(parameters_of(net), parameters_of(regressor(max_epochs=1).fit(*line)))
+
+
+def test_a_sample_of_two_rows():
+    feed = ArrayFeed([torch.arange(6.0).reshape(3, 2), torch.zeros(3)], None)
+    assert sample_rows(feed)().tolist() == [[0.0, 1.0], [2.0, 3.0]]
+    assert sample_rows(ArrayFeed([torch.ones(1, 2), torch.zeros(1)], None))().shape == (1, 2)
+    feed.n_examples = None
+    assert sample_rows(feed) is None, "a stream cannot be read twice"
+
+
+def test_a_copy_of_the_module_is_called_with_the_fit_params():
+    class Two(nn.Module):
+        def forward(self, x, scale=1.0):
+            return x * scale
+
+    forward = forward_of(regressor(), {"scale": 3.0})
+    assert forward(Two(), np.float32([2.0])).tolist() == [6.0]
+    assert forward(Two(), {"x": np.float32([2.0])}).tolist() == [6.0]
+
+
+def test_whose_data_they_are(line):
+    X, y = line
+    wrapped = Subset(SkorchDataset({"a": X, "b": X + 1}, y), [0, 1])
+    owners = data_owners(wrapped)
+    assert owners[0] is X
+    assert len(owners) == 2
+    data = TensorDataset(torch.zeros(2, 1), torch.zeros(2))
+    assert data_owners(Subset(data, [0])) == [data]

@@ -88,6 +88,22 @@ def test_recorded_changes_are_no_decisions():
     assert not frame["decided"].any()
 
 
+def test_decisions_of_a_recorded_policy_are_made_again():
+    """A column ``workers`` says that policies may have decided the recorded sizes."""
+    sizes = [8, 8, 16, 3, 16, 16, 16, 5]
+    run = {"epoch": [1] * 4 + [2] * 4, "batch_size": sizes, "loss": [1.0, 0.5] + [1.0] * 6}
+    seen = []
+
+    def double(signals):
+        seen.append(signals.batch_size)
+        return Decision(batch_size=2 * signals.batch_size) if signals.loss < 0.7 else None
+
+    frame = replay(double, {**run, "workers": [math.nan] * 8})
+    assert seen[:4] == [8, 8, 8, 16]
+    assert frame["decided"].tolist() == [False, False, True] + [False] * 6
+    assert frame["batch_size"].tolist() == [8, 8] + [16] * 7
+
+
 def test_batch_size_policies_replace_recorded_sizes():
     for policy in (GeoDamp(4, delay=1, factor=3), RadaDamp(4, memory=0.5), AdaDamp(4, dwell=1)):
         fresh = replay(policy, FRAME.drop(columns="batch_size"))

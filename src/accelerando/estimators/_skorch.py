@@ -1,7 +1,7 @@
 """skorch as the engine needs it: a net as a model, callbacks as hooks, a Dataset as arrays.
 
 This module and :mod:`accelerando.estimators._net` are the only ones that know skorch's private
-names; ``tests/estimators/test_skorch.py`` has one test for each of them.
+names; ``tests/estimators/test_skorch_private.py`` has one test for each of them.
 """
 
 from __future__ import annotations

@@ -59,6 +59,9 @@ def replay(
     If there is a column ``batch_size``, the recorded sizes hold until the policy decides. If there
     is none, the policy is asked as ``batch_size=`` is; of a list, the first one is.
 
+    In the frame of a run with ``policies=``, which has a column ``workers``, the recorded size may
+    be the decision that is to be replayed: there a policy sees the size of the update before.
+
     Examples
     --------
     >>> from accelerando.policies import Decision, GeoDamp, replay
@@ -93,11 +96,14 @@ class Recorded:
         Rows of the training set.
     updates_per_epoch : int or None
         None takes the column ``epoch``.
+    had_policies : bool
+        Whether policies in ``policies=`` may have decided the recorded sizes.
     """
 
     records: list[dict[str, float]]
     n_examples: int | None
     updates_per_epoch: int | None
+    had_policies: bool = False
 
     @classmethod
     def of(cls, frame: Any, n_examples: int | None, updates_per_epoch: int | None) -> Recorded:
@@ -115,7 +121,7 @@ class Recorded:
         records: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
         if updates_per_epoch is None and "epoch" not in table.columns:
             updates_per_epoch = 1
-        return cls(records, n_examples, updates_per_epoch)
+        return cls(records, n_examples, updates_per_epoch, had_policies="workers" in frame)
 
     def has(self, column: str) -> bool:
         """Return True if there is such a column."""
@@ -136,6 +142,13 @@ class Recorded:
         last = number == len(self.records) - 1 or self._epoch(number + 1) != self._epoch(number)
         same_epoch = number > 0 and self._epoch(number - 1) == self._epoch(number)
         return max(size, before) if last and same_epoch else size
+
+    def size_before(self, number: int) -> float:
+        """Return the batch size that held before an update; a last batch may have been shorter."""
+        for last in range(min(number, len(self.records) - 1) - 1, -1, -1):
+            if self._epoch(last) == self._epoch(last + 1):
+                return self.coming(last, "batch_size")
+        return self.coming(0, "batch_size")
 
     def _epoch(self, number: int) -> float:
         if self.updates_per_epoch is not None:
@@ -170,7 +183,8 @@ class _RecordedSizes(Policy):
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         number = state["number"]
-        return Decision(self.run.size(number)), {"number": number + 1}
+        size = self.run.size_before if self.run.had_policies else self.run.size
+        return Decision(size(number)), {"number": number + 1}
 
 
 @dataclass(frozen=True, repr=False)

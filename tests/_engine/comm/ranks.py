@@ -31,7 +31,7 @@ def on_ranks(size, work):
     store = dist.HashStore()
 
     def one(rank):
-        formed = form(store, rank, size, seconds=20.0, address="127.0.0.1", device=CPU)
+        formed = form(store, rank, size, seconds=60.0, address="127.0.0.1", device=CPU)
         group = ProcessGroup(formed, CPU)
         try:
             return work(group)
@@ -39,7 +39,7 @@ def on_ranks(size, work):
             group.close()
 
     with ThreadPoolExecutor(size) as pool:
-        return [one.result(timeout=60) for one in [pool.submit(one, r) for r in range(size)]]
+        return [one.result(timeout=100) for one in [pool.submit(one, r) for r in range(size)]]
 
 
 class MLP(nn.Module):

@@ -1,0 +1,145 @@
+"""Parameters: set, cloned, pickled, and suggested where they are misspelled."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from sklearn.base import clone
+from torch import nn
+
+from accelerando.batch_size import GeoDamp, RadaDamp
+from accelerando.compress import QSGD, TernGrad
+from accelerando.estimators._base import PIECES, ConfiguredNet
+from accelerando.estimators._parameters import OURS
+from accelerando.sync import PeriodicAveraging
+from tests.nets import classifier, regressor
+
+
+class FakeClient:
+    """A connection, which can neither be copied nor pickled."""
+
+    def scheduler_info(self):
+        return {}
+
+    def __deepcopy__(self, memo):
+        raise TypeError("a connection cannot be copied")
+
+    def __reduce__(self):
+        raise TypeError("a connection cannot be pickled")
+
+
+# -- set and get ----------------------------------------------------------------------------------
+
+
+def test_every_parameter_is_stored_as_it_was_given():
+    values = {parameter.name: object() for parameter in OURS}
+    net = ConfiguredNet(nn.Linear, nn.MSELoss, **values)
+    assert {name: net.get_params(deep=False)[name] for name in values} == values
+
+
+@pytest.mark.parametrize(
+    ("piece", "settings", "other"),
+    [
+        ("batch_size", {"delay": 2, "factor": 7}, RadaDamp),
+        ("compression", {"bits": 4}, TernGrad),
+        ("sync", {"period": 4}, PeriodicAveraging(period=2)),
+    ],
+)
+def test_settings_of_a_piece_are_set_and_forgotten_with_it(piece, settings, other):
+    kinds = {"batch_size": GeoDamp, "compression": QSGD, "sync": PeriodicAveraging}
+    given = {f"{piece}__{name}": value for name, value in settings.items()}
+    net = regressor().set_params(**{piece: kinds[piece]}, **given)
+    params = net.get_params()
+    assert {name: params[name] for name in given} == given
+    assert net.get_params_for(piece) == settings
+    net.set_params(**{piece: kinds[piece]})
+    assert net.get_params_for(piece) == settings, "the same piece keeps its settings"
+    net.set_params(**{piece: other})
+    assert net.get_params_for(piece) == {}
+    assert not [name for name in net._params_to_validate if name.startswith(piece + "__")]
+
+
+def test_a_new_piece_keeps_settings_that_came_with_it():
+    net = regressor(batch_size=GeoDamp, batch_size__delay=2)
+    net.set_params(batch_size=RadaDamp, batch_size__memory=0.5)
+    assert net.get_params_for("batch_size") == {"memory": 0.5}
+
+
+def test_parameters_of_skorch_are_left_to_skorch():
+    net = regressor().set_params(lr=0.5, module__bias=False, max_epochs=7)
+    assert (net.lr, net.max_epochs) == (0.5, 7)
+    assert net.initialize().module_.bias is None
+    net.set_params(module__bias=True)
+    assert net.module_.bias is not None, "skorch initializes the module again"
+
+
+def test_pieces_have_their_prefixes():
+    assert set(PIECES) <= set(ConfiguredNet.prefixes_)
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_no_private_name_is_a_parameter(line, fitted):
+    net = regressor(max_epochs=1)
+    before = set(net.get_params())
+    if fitted:
+        net.fit(*line)
+    net.set_callbacks()
+    assert set(net.get_params()) == before
+    private = {name for name in before if name.startswith("_") or name.endswith("_")}
+    assert private <= {"_params_to_validate"}, "only skorch's, which clone passes on"
+
+
+# -- clone and pickle -----------------------------------------------------------------------------
+
+
+def test_clones_share_the_client():
+    client = FakeClient()
+    net = regressor(client=client, batch_size=GeoDamp(4), sync=None)
+    twin = clone(net)
+    assert twin.client is client
+    assert net.client is client, "and the original keeps it"
+    assert twin.batch_size == GeoDamp(4)
+
+
+def test_a_clone_that_fails_leaves_the_client():
+    client = FakeClient()
+    net = regressor(client=client, module__in_features=FakeClient())
+    with pytest.raises(TypeError):
+        clone(net)
+    assert net.client is client
+
+
+def test_a_pickled_estimator_has_no_client(line):
+    client = FakeClient()
+    net = regressor(max_epochs=1).fit(*line)
+    net.client = client
+    loaded = pickle.loads(pickle.dumps(net))
+    assert loaded.client is None
+    assert loaded._trainer_ is None
+    assert net.client is client
+
+
+def test_a_fitted_estimator_is_cloned_without_its_run(line):
+    net = regressor(max_epochs=1).fit(*line)
+    assert "_state_" not in vars(clone(net))
+
+
+# -- misspelled -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("max_worker", "max_workers"), ("batchsize", "batch_size"), ("random_sate", "random_state")],
+)
+def test_a_misspelled_parameter_has_a_suggestion(line, wrong, right):
+    with pytest.raises(ValueError, match=f"Did you mean '{right}' instead of '{wrong}'"):
+        regressor(**{wrong: 3}).fit(*line)
+    with pytest.raises(ValueError, match=f"Did you mean '{right}' instead of '{wrong}'"):
+        classifier(**{wrong: 3}).initialize()
+
+
+def test_a_parameter_like_no_other_has_none(line):
+    with pytest.raises(ValueError, match="unexpected argument") as caught:
+        regressor(xyzzy=3).fit(*line)
+    assert "Did you mean" not in str(caught.value)
