@@ -27,3 +27,21 @@ def test_one_slow_update_does_not_move_the_line():
 
 def test_with_one_size_all_of_it_is_time_per_example():
     assert fit_line(np.array([10, 10]), np.array([0.5, 0.5])) == (0.05, 0.0)
+
+
+def test_errors_count_relative_to_the_duration():
+    """An outlier of a large batch must not make the prediction of small ones useless."""
+    rows = np.array([1, 100, 200])
+    seconds = (0.2 + 0.01 * rows) * [1.0, 1.0, 1.5]
+    per_example, overhead = fit_line(rows, seconds)
+    assert overhead + per_example == pytest.approx(seconds[0], rel=0.05)
+
+
+def test_a_size_with_many_updates_counts_more():
+    rows, seconds = np.array([10, 20, 30]), np.array([1.0, 2.0, 6.0])
+    often = np.append(rows, [10] * 20), np.append(seconds, [1.0] * 20)
+    errors = [
+        abs(overhead + 10 * each - 1.0)
+        for each, overhead in (fit_line(rows, seconds), fit_line(*often))
+    ]
+    assert errors[1] < 0.2 * errors[0]

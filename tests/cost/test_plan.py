@@ -54,6 +54,13 @@ def test_every_number_of_a_small_plan():
     assert found.peak_workers == 4
 
 
+def test_the_largest_share_determines_the_time():
+    shares = {"n_examples": 10, "max_epochs": 1, "examples_per_worker": 4, "max_workers": 3}
+    found = plan(10, **{**SMALL, **shares, "seconds_per_example": 1.0})
+    assert found.peak_workers == 3
+    assert found.seconds == 4.0  # 4, 3 and 3 rows
+
+
 def test_the_frame_has_totals_per_epoch():
     frame = plan(
         Schedule({0: 100, 1: 500}),

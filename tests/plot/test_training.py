@@ -130,6 +130,7 @@ def test_a_number_and_a_class_with_settings_are_policies_too(fitted):
     figure = plot.training(fitted(8), fitted(16), net, net.set_params(batch_size__initial=64))
     assert names(figure)[:2] == ["Constant(size=8)", "Constant(size=16)"]
     assert names(figure)[2] == "GeoDamp(initial=64) (3)"
+    assert names(plot.training(fitted(-1), fitted(8))) == ["FullBatch", "Constant"]
 
 
 def test_many_runs_repeat_colors_with_another_dash():
