@@ -13,12 +13,12 @@ def made(confidence, correct, n_answers=1_000):
     )
 
 
-def test_record_that_come_true_are_trusted():
+def test_correct_predictions_are_trusted():
     record = made(0.8, [True] * 320 + [False] * 80)
     assert record.trust(1_000, 100) == 1.0
 
 
-def test_record_that_do_not_come_true_are_not():
+def test_wrong_predictions_are_not_trusted():
     record = made(0.8, [True] * 240 + [False] * 160)
     assert record.trust(1_000, 100) == pytest.approx(0.2)
 
@@ -27,7 +27,7 @@ def test_a_few_answers_prove_nothing():
     assert made(0.8, [True] * 6 + [False] * 4).trust(1_000, 100) == 1.0
 
 
-def test_more_coordinates_excuse_larger_record():
+def test_more_coordinates_excuse_higher_confidence():
     record = made(0.8, [True] * 276 + [False] * 124)
     assert record.trust(1_000, 10) < record.trust(1_000, 150) <= record.trust(1_000, 300)
 
@@ -38,7 +38,7 @@ def test_early_failures_are_forgotten():
     assert early.trust(800, 100) == 1.0
 
 
-def test_record_are_made_before_the_answer_is_fitted(eggs):
+def test_predictions_are_made_before_the_answer_is_fitted(eggs):
     line = eggs(12, 300, seed=0)
     model = OrdinalEmbedding(n_items=12, random_state=0).fit(line.triplets[:200])
     chosen = np.arange(100) % 2 == 0

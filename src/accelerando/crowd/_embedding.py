@@ -211,50 +211,9 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         self, triplets: Triplets, weights: Array, warm: Array | None, n_cold: int
     ) -> OrdinalEmbedding:
         self._check(triplets, weights, n_cold if warm is None else 1)
-        n_items = int(triplets.max()) + 1 if self.n_items is None else self.n_items
-        if warm is not None and self.n_items is None:
-            n_items = max(n_items, len(warm))
-        if warm is not None and (
-            warm.ndim != 2 or warm.shape[1] != self.n_components or len(warm) > n_items
-        ):
-            raise ValueError(
-                f"A start must have shape ({n_items}, {self.n_components}), n_items and "
-                f"n_components. Got shape {warm.shape} instead. Pass matching positions as init, "
-                "or fit a new estimator."
-            )
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        n_items = self._count_items(triplets, warm)
         kept = weights > 0
-        noise = noise_model(self.noise)
-        starts = starting_points(
-            triplets[kept],
-            weights[kept],
-            (n_items, self.n_components),
-            warm=warm,
-            n_cold=n_cold,
-            rng=rng,
-        )
-        lapse = _LAPSE_AT_START if self.lapse == "estimate" else float(self.lapse)
-        full = kept.sum() <= _FULL_BATCH_UP_TO or self.lapse == "estimate"
-        if self.solver == "lbfgs" or (self.solver == "auto" and full):
-            best = race(
-                Objective(triplets[kept], weights[kept], n_items, noise, ridge=self.ridge),
-                starts,
-                lapse,
-                estimate_lapse=self.lapse == "estimate",
-                n_answers=float(weights.sum()),
-                max_iter=self.max_iter,
-                tol=self.tol,
-            )
-        else:
-            best = minibatch(
-                triplets[kept],
-                weights[kept],
-                noise,
-                Solution(starts[0], lapse, np.inf, 0),
-                ridge=self.ridge,
-                epochs=max(1, min(8, self.max_iter // 10)),
-                rng=rng,
-            )
+        best = self._minimize(triplets[kept], weights[kept], n_items, warm, n_cold)
         # The loss does not depend on the center; a fixed one keeps embeddings comparable.
         self.embedding_: Array = best.positions - best.positions.mean(axis=0)
         self.lapse_ = best.lapse
@@ -264,6 +223,51 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         self.n_answers_ = len(triplets)
         self._triplets, self._weights = triplets, weights
         return self
+
+    def _count_items(self, triplets: Triplets, warm: Array | None) -> int:
+        """Return the number of items; raise ValueError if the warm start does not match it."""
+        n_items = int(triplets.max()) + 1 if self.n_items is None else self.n_items
+        if warm is None:
+            return n_items
+        if self.n_items is None:
+            n_items = max(n_items, len(warm))
+        if warm.ndim != 2 or warm.shape[1] != self.n_components or len(warm) > n_items:
+            raise ValueError(
+                f"A start must have shape ({n_items}, {self.n_components}), n_items and "
+                f"n_components. Got shape {warm.shape} instead. Pass matching positions as init, "
+                "or fit a new estimator."
+            )
+        return n_items
+
+    def _minimize(
+        self, triplets: Triplets, weights: Array, n_items: int, warm: Array | None, n_cold: int
+    ) -> Solution:
+        """Return the best solution from all starts with the chosen solver."""
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        noise = noise_model(self.noise)
+        shape = n_items, self.n_components
+        starts = starting_points(triplets, weights, shape, warm=warm, n_cold=n_cold, rng=rng)
+        lapse = _LAPSE_AT_START if self.lapse == "estimate" else float(self.lapse)
+        full = len(triplets) <= _FULL_BATCH_UP_TO or self.lapse == "estimate"
+        if self.solver == "lbfgs" or (self.solver == "auto" and full):
+            return race(
+                Objective(triplets, weights, n_items, noise, ridge=self.ridge),
+                starts,
+                lapse,
+                estimate_lapse=self.lapse == "estimate",
+                n_answers=float(weights.sum()),
+                max_iter=self.max_iter,
+                tol=self.tol,
+            )
+        return minibatch(
+            triplets,
+            weights,
+            noise,
+            Solution(starts[0], lapse, np.inf, 0),
+            ridge=self.ridge,
+            epochs=max(1, min(8, self.max_iter // 10)),
+            rng=rng,
+        )
 
     def _check(self, triplets: Triplets, weights: Array, n_starts: int) -> None:
         check_integer(self, "n_components", self.n_components)

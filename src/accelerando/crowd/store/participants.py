@@ -86,25 +86,14 @@ def join(
     external = given
     if given is not None and settings.pseudonyms:
         external = _pseudonym(secret, snapshot, given)
-    if known is not None:
-        row = connection.execute(_GET, {"person": known}).first()
-        # Two people may share a computer: the name in the link has precedence over the cookie.
-        if row is not None and row.experiment_id == snapshot.frame.id:
-            same = external is None or row.external == external
-            if same or (row.external is None and row.name.startswith(f"{external}-")):
-                return row
-    if external is not None:
-        row = connection.execute(
-            select(participant).where(
-                participant.c.experiment_id == snapshot.frame.id, participant.c.external == external
-            )
-        ).first()
-        if row is not None and settings.returning == "resume":
-            return row
-        if row is not None and settings.returning == "refuse":
-            raise ApiError("returning", "You have taken part already. Thank you.", 403)
-    else:
-        row = None
+    row = _by_cookie(connection, snapshot, known, external)
+    if row is not None:
+        return row
+    row = _by_external(connection, snapshot, external)
+    if row is not None and settings.returning == "resume":
+        return row
+    if row is not None and settings.returning == "refuse":
+        raise ApiError("returning", "You have taken part already. Thank you.", 403)
     _check_capacity(connection, snapshot)
     name = external or secrets.token_hex(6)
     if row is not None:  # "new": another session of the same person, with a different name
@@ -131,6 +120,34 @@ def join(
     ).first()
     assert row is not None
     return row
+
+
+def _by_cookie(
+    connection: Connection, snapshot: Snapshot, known: int | None, external: str | None
+) -> Person | None:
+    """Return the participant of the cookie, unless the link has the name of another one.
+
+    Two people may share a computer, so the name in the link has precedence.
+    """
+    if known is None:
+        return None
+    row = connection.execute(_GET, {"person": known}).first()
+    if row is None or row.experiment_id != snapshot.frame.id:
+        return None
+    same = external is None or row.external == external
+    is_other_session = row.external is None and row.name.startswith(f"{external}-")
+    return row if same or is_other_session else None
+
+
+def _by_external(connection: Connection, snapshot: Snapshot, external: str | None) -> Person | None:
+    """Return the participant with this id in the link, if there is one."""
+    if external is None:
+        return None
+    return connection.execute(
+        select(participant).where(
+            participant.c.experiment_id == snapshot.frame.id, participant.c.external == external
+        )
+    ).first()
 
 
 def consent(
