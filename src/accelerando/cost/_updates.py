@@ -42,6 +42,8 @@ def of_schedule(
             "the model: train once and pass the updates_frame() to accelerando.cost.replan. If a "
             "policy of your own does not depend on the model, give its class `scheduled = True`."
         )
+    from accelerando._engine.data.feed import batch_rows  # not above: it imports torch
+
     controller = Controller((), (policy,), max_batch_size)
     memories, settings = controller.start(), Settings()
     epochs: list[int] = []
@@ -54,7 +56,7 @@ def of_schedule(
             values = {"update": len(rows), "epoch": epoch, "examples": examples, "rows": last}
             plan = controller.plan({**values, "n_examples": n_examples}, memories, settings, 1.0)
             memories.policies, settings, size = plan.policy_memories, plan.settings, plan.batch_size
-            last = min(size, left)
+            last = batch_rows(left, size, 1, drop_last=False)
             left -= last
             examples += last
             epochs.append(epoch + 1)

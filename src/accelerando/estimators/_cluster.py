@@ -29,6 +29,7 @@ from accelerando.estimators._skorch import (
     CallbackHooks,
     SkorchModel,
     in_memory,
+    is_idle,
 )
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
@@ -227,7 +228,7 @@ _PER_BATCH = ("on_batch_begin", "on_batch_end", "on_grad_computed")
 
 def _batch_hooks(callback: Any) -> list[str]:
     kind = type(callback)
-    return [name for name in _PER_BATCH if getattr(kind, name) is not getattr(Callback, name)]
+    return [n for n in _PER_BATCH if not is_idle(getattr(kind, n), getattr(Callback, n))]
 
 
 def gradient_callbacks(net: Any) -> list[tuple[str, Any]]:

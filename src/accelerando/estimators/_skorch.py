@@ -158,10 +158,15 @@ class CallbacksByEvent:
             self._known[event] = [
                 callback
                 for _, callback in callbacks
-                if getattr(type(callback), event) is not idle
+                if not is_idle(getattr(type(callback), event), idle)
                 and not _prints_for_nobody(callback, verbose)
             ]
         return self._known[event]
+
+
+def is_idle(hook: Any, base: Any) -> bool:
+    """Return True if a hook does nothing: skorch's own, or one that is marked as idle."""
+    return hook is base or getattr(hook, "is_idle", False)
 
 
 def _prints_for_nobody(callback: Callback, verbose: Any) -> bool:

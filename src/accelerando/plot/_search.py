@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelerando.plot._training import _figure_class
+from accelerando.plot._style import figure_class
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,13 +52,13 @@ def search(search: Any, *, max_models: int = 200, log_scale: bool = True) -> Fig
     >>> [axes.get_title() for axes in plot.search(fitted).axes]
     ['models, by calls', 'models, by seconds', 'best so far', 'parameters']
     """
-    figure_class = _figure_class()
+    kind = figure_class()
     if not hasattr(search, "history_"):
         raise ValueError("search must be fitted: call search.fit(X, y) first.")
     order = np.argsort(search.cv_results_["rank_test_score"], kind="stable")[:max_models]
     ids = search.cv_results_["model_id"]
     chosen = [(ids[i], _shade(place, len(order))) for place, i in enumerate(order)]
-    figure = figure_class(figsize=(11, 8), layout="constrained")
+    figure = kind(figsize=(11, 8), layout="constrained")
     axes = figure.subplots(2, 2)
     _lines(axes[0, 0], search.model_history_, chosen, "partial_fit_calls", "calls")
     _lines(axes[0, 1], search.model_history_, chosen, "elapsed_wall_time", "seconds")

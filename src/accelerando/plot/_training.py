@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_figure_class = figure_class  # the name that plot._search imports
 
 NEEDED = ("epoch", "updates", "seconds", "batch_size", "lr")
 
