@@ -6,7 +6,6 @@ inside the file. Loading a file from somebody else cannot execute code.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -17,6 +16,8 @@ from typing import Any
 
 import torch
 
+from accelerando._engine._torch import pack as pack
+from accelerando._engine._torch import unpack as unpack
 from accelerando._engine.position import Part
 from accelerando._files import atomic_write
 from accelerando.exceptions import StateError
@@ -74,19 +75,6 @@ def is_unfinished(path: Path) -> bool:
         return False
     position = json.loads(read(path)["json"])["position"]
     return bool(position["epoch"] < position["until"])
-
-
-def pack(content: Content) -> bytes:
-    """Return a dictionary of tensors, texts and numbers as bytes, to be sent."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getvalue()
-
-
-def unpack(content: bytes) -> Content:
-    """Return what :func:`pack` was given, on the CPU; nothing in it is executed."""
-    found: Content = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return found
 
 
 def from_version_4(content: Content) -> Content:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from accelerando._cluster.driver.collect import DriverCopy
-from accelerando._engine.checkpoint import pack, unpack
+from accelerando._engine._torch import pack, unpack
 from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.position import Part
 from accelerando._engine.state import TrainState

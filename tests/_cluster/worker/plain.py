@@ -13,7 +13,7 @@ from accelerando._cluster.job import RankSpec
 from accelerando._cluster.mailbox import Address, Mailbox, serve_store
 from accelerando._cluster.messages import Stop, TrainSegment
 from accelerando._cluster.worker.rank import Rank
-from accelerando._engine.checkpoint import pack
+from accelerando._engine._torch import pack
 from accelerando._engine.data.feed import epoch_order
 from accelerando._engine.loop import FitSpec
 from accelerando._engine.micro_batch import MicroBatch

@@ -15,7 +15,7 @@ from accelerando._cluster.messages import (
 from accelerando._cluster.worker import hooks as module
 from accelerando._cluster.worker.hooks import Paused, RankHooks, Timing, usual_seconds
 from accelerando._decisions import Settings
-from accelerando._engine.checkpoint import unpack
+from accelerando._engine._torch import unpack
 from accelerando._engine.comm.communicator import SingleProcess, Traffic, UpdateResult
 from accelerando._engine.comm.process_group import LostContact
 from accelerando._engine.data.feed import Shard

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from accelerando._cluster import messages
-from accelerando._engine.checkpoint import unpack
+from accelerando._engine._torch import unpack
 from accelerando._engine.position import Part
 from accelerando._engine.state import TrainState
 from accelerando.sync import PeriodicAveraging

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from accelerando._decisions import Memories
-from accelerando._engine._torch import mark_optimizer_called
-from accelerando._engine.checkpoint import pack, unpack
+from accelerando._engine._torch import mark_optimizer_called, pack, unpack
 from accelerando._engine.comm.average import show
 from accelerando._engine.comm.members import VirtualGroup
 from accelerando._engine.comm.replicas import ReplicaSet

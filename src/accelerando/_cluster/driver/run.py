@@ -28,7 +28,7 @@ from accelerando._cluster.driver.tasks import RankTasks
 from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox, open_mailbox
 from accelerando._dask import ClusterScaling, host_of, stop_listening, threads_by_host, workers_of
-from accelerando._engine.checkpoint import unpack
+from accelerando._engine._torch import unpack
 from accelerando.exceptions import ClusterError
 
 _WAIT_SECONDS = 0.1  # for an event; then the driver looks at Ctrl-C, progress and deadlines

@@ -16,7 +16,7 @@ from accelerando._cluster.messages import (
     RanksAllowed,
     UpdateTimed,
 )
-from accelerando._engine.checkpoint import pack
+from accelerando._engine._torch import pack
 from accelerando._engine.comm.communicator import UpdateResult
 from accelerando._engine.comm.process_group import ProcessGroup
 from accelerando._engine.data.feed import Batch

@@ -17,7 +17,7 @@ from accelerando._cluster.driver.sizing import threads_each
 from accelerando._cluster.job import RankSpec
 from accelerando._cluster.mailbox import Inbox, Mailbox, MailboxGone
 from accelerando._cluster.worker.hooks import Paused, RankHooks, Timing
-from accelerando._engine.checkpoint import pack, unpack
+from accelerando._engine._torch import pack, unpack
 from accelerando._engine.comm.ddp import DDPAllReduce
 from accelerando._engine.comm.local_sgd import LocalSGD
 from accelerando._engine.comm.process_group import ProcessGroup, form, is_lost_contact
