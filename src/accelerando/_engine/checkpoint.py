@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 
-from accelerando._engine._torch import pack as pack
-from accelerando._engine._torch import unpack as unpack
+from accelerando._engine._torch import pack, unpack
 from accelerando._engine.position import Part
 from accelerando._files import atomic_write
 from accelerando.exceptions import StateError
+
+__all__ = ["checkpoint_file", "from_version_4", "is_unfinished", "pack", "read", "unpack", "write"]
 
 FORMAT = "accelerando-state"
 VERSION = 5
