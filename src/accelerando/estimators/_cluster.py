@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from sklearn.base import clone
 from skorch.callbacks import BatchScoring, Callback, EpochScoring, LRScheduler, ProgressBar
+from skorch.dataset import Dataset as SkorchDataset
 from skorch.utils import TeeGenerator
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from accelerando._cluster.driver import placement
 from accelerando._cluster.driver.run import ClusterTrainer
@@ -19,15 +20,16 @@ from accelerando._cluster.driver.run import cluster_trainer as run_on_cluster
 from accelerando._cluster.driver.sizing import Limits
 from accelerando._cluster.job import ClusterJob, RankModel
 from accelerando._engine.data.chunks import ChunkFeed
-from accelerando._engine.data.feed import ArrayFeed, Batch, Feed
+from accelerando._engine.data.feed import ArrayFeed, Batch, Feed, leaves
 from accelerando._engine.loop import Fit
 from accelerando._engine.model import Model
 from accelerando._engine.runtime.channels_last import settle
 from accelerando._engine.runtime.process import Interrupt
-from accelerando.estimators._data import data_owners, forward_of, sample_rows
+from accelerando.estimators._data import forward_of, sample_rows
 from accelerando.estimators._skorch import (
     CallbackHooks,
     SkorchModel,
+    has_convolutions,
     in_memory,
 )
 from accelerando.exceptions import UnsupportedError
@@ -80,12 +82,11 @@ class RankNet:
 
     def prepare(self, feed: Feed) -> None:
         """Give convolutions the faster memory format if the module accepts it."""
-        settle(
-            self.net.module_,
-            self.net.channels_last,
-            sample_rows(feed),
-            forward_of(self.net, self.fit_params),
-        )
+        net = self.net
+        if net.channels_last is False or not has_convolutions(net.module_):
+            return
+        forward = forward_of(net, self.fit_params)
+        settle(net.module_, net.channels_last, sample_rows(feed), forward)
 
     def evaluate(self, batch: Any) -> tuple[torch.Tensor, Any]:
         """Return the loss and the predictions of a validation batch."""
@@ -164,6 +165,15 @@ def _clone_for_ranks(net: Any) -> Any:
         checkpoint=None,
         sync=None,  # one process that averages would be refused; the strategy is in the spec
     )
+
+
+def data_owners(dataset: Any) -> list[Any]:
+    """Return the user's objects: their data stay on a cluster while they exist."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    if isinstance(dataset, SkorchDataset):
+        return leaves(dataset.X)  # y is often a copy that estimators make
+    return [dataset]
 
 
 def _limits(net: Any, fit: Fit, chunks: placement.Chunks | None) -> Limits:

@@ -9,12 +9,11 @@ import numpy as np
 import skorch
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
-from skorch.dataset import Dataset as SkorchDataset
 from skorch.utils import to_numpy, to_tensor
 from torch import nn
 from torch.utils.data import Dataset, Subset
 
-from accelerando._engine.data.feed import Feed, leaves, unpack
+from accelerando._engine.data.feed import Feed, unpack
 from accelerando.exceptions import UnsupportedError
 
 
@@ -122,12 +121,3 @@ def sample_rows(feed: Feed) -> Any:
     if n_examples is None or getattr(feed, "chunks", None) == {}:
         return None
     return lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]
-
-
-def data_owners(dataset: Any) -> list[Any]:
-    """Return the user's objects: their data stay on a cluster while they exist."""
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    if isinstance(dataset, SkorchDataset):
-        return leaves(dataset.X)  # y is often a copy that estimators make
-    return [dataset]

@@ -28,11 +28,12 @@ from accelerando._engine.comm.communicator import (
     UpdateResult,
     all_reduce_bytes,
 )
-from accelerando._engine.comm.compressed import make_hook
+from accelerando._engine.comm.compressed import CommHook, make_hook
 from accelerando._engine.comm.exchange import Memory, pieces_of
 from accelerando._engine.comm.gradient_noise import RankNorms
 from accelerando._engine.comm.process_group import ProcessGroup, contact
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
+from accelerando._engine.micro_batch import couples_rows
 from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
@@ -126,9 +127,13 @@ class DDPAllReduce(SingleProcess):
         # A single rank has nobody to compare with; the loop compares micro-batches instead.
         compares = looks_at_parts and size > 1
         self.norms = RankNorms(group, tail, _SQUARE) if compares else None
-        self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
-        self._statistics = BatchStatistics(group)
-        self._undo_batchnorm = synchronize(model.module, self._statistics)
+        self.hook: CommHook | None = None
+        if compressor is not None:
+            self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
+        self._statistics: BatchStatistics | None = None
+        if couples_rows(model.module):
+            self._statistics = BatchStatistics(group)
+            self._undo_batchnorm = synchronize(model.module, self._statistics)
         # DDP returns the mean over the ranks where the sum is wanted.
         self._factor = torch.tensor(float(size), device=tail.device)
         self.wrapped: DistributedDataParallel | None = None
@@ -174,7 +179,8 @@ class DDPAllReduce(SingleProcess):
     def close(self) -> None:
         """Release the process group now, so that ranks that wait for this one fail, too."""
         self._watch.remove()
-        self._undo_batchnorm()
+        if self._statistics is not None:
+            self._undo_batchnorm()
         if self.hook is not None:
             self.hook.close()
         if self.wrapped is not None:
@@ -186,7 +192,8 @@ class DDPAllReduce(SingleProcess):
 
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
         self.group.seed(state.seed, state.position.update)
-        self._statistics.counts = batch.held > 0
+        if self._statistics is not None:
+            self._statistics.counts = batch.held > 0
         self._held = batch.held
         if self._control_active:
             self.group.fingerprint = fingerprint(plan)
