@@ -15,10 +15,10 @@ from torch.utils.data import Subset, TensorDataset
 
 from accelerando._engine.data.feed import ArrayFeed
 from accelerando._engine.micro_batch import mass
+from accelerando.estimators._cluster import data_owners
 from accelerando.estimators._data import (
     FactoryDataset,
     combine_weights,
-    data_owners,
     forward_of,
     sample_rows,
     training_weights,

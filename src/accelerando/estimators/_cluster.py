@@ -83,14 +83,11 @@ class RankNet:
 
     def prepare(self, feed: Feed) -> None:
         """Give convolutions the faster memory format if the module accepts it."""
-        if not has_convolutions(self.net.module_):
+        net = self.net
+        if net.channels_last is False or not has_convolutions(net.module_):
             return
-        settle(
-            self.net.module_,
-            self.net.channels_last,
-            sample_rows(feed),
-            forward_of(self.net, self.fit_params),
-        )
+        forward = forward_of(net, self.fit_params)
+        settle(net.module_, net.channels_last, sample_rows(feed), forward)
 
     def evaluate(self, batch: Any) -> tuple[torch.Tensor, Any]:
         """Return the loss and the predictions of a validation batch."""
@@ -171,6 +168,15 @@ def _clone_for_ranks(net: Any) -> Any:
     )
 
 
+def data_owners(dataset: Any) -> list[Any]:
+    """Return the user's objects: their data stay on a cluster while they exist."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    if isinstance(dataset, SkorchDataset):
+        return leaves(dataset.X)  # y is often a copy that estimators make
+    return [dataset]
+
+
 def _limits(net: Any, fit: Fit, chunks: placement.Chunks | None) -> Limits:
     strategy = fit.spec.strategy
     averages = isinstance(strategy, Averaging)
@@ -201,15 +207,6 @@ def _plan_validation(net: Any, dataset: Any, feed: Feed) -> placement.Validation
     if arrays is None or not placement.shares_memory(arrays[0], feed.data):
         return None
     return placement.ValidationPlan(arrays[1], rows, len(dataset), in_arrays=True)
-
-
-def data_owners(dataset: Any) -> list[Any]:
-    """Return the user's objects: their data stay on a cluster while they exist."""
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    if isinstance(dataset, SkorchDataset):
-        return leaves(dataset.X)  # y is often a copy that estimators make
-    return [dataset]
 
 
 def chunks_of(net: Any, X: Any, y: Any) -> placement.Chunks:

@@ -221,8 +221,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         every = spec.checkpoint_every if self.client is None else None
         hooks = CallbackHooks(self, interrupt, self._write_checkpoint, every)
         comm = SingleProcess() if self.client else local_communicator(spec, state, feed)
-        hooks.fit = fit = Fit(spec, state, model, feed, comm, hooks)
-        return fit
+        return Fit(spec, state, model, feed, comm, hooks)
 
     def _feed(self, dataset: Any) -> Feed:
         if hasattr(dataset, "lengths"):

@@ -26,7 +26,6 @@ from torch.utils.data import Subset, TensorDataset
 
 from accelerando._engine.comm.communicator import UpdateResult
 from accelerando._engine.data.feed import Batch, Rows, leaves, map_leaves
-from accelerando._engine.loop import Fit
 from accelerando._engine.model import Components
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._engine.step import largest_number, needs_closure
@@ -237,7 +236,6 @@ class CallbackHooks:
         Updates between two checkpoints.
     """
 
-    fit: Fit  # set by the estimator, which builds the fit with these hooks
     progress: Progress | None = None
 
     def __init__(
@@ -261,7 +259,7 @@ class CallbackHooks:
         row["train_loss"] = result.loss
         row["train_batch_size"] = batch.size
         self.net.notify("on_batch_end", batch=batch.data, training=True, **result.outputs)
-        state = self.fit.state
+        state = self.net._state_  # not of the fit: a cycle would keep the user's arrays for a while
         if self.progress is not None:
             self.progress.update(state.position, state.batch_size, result.loss, result.lr)
         if self.every and state.position.update % self.every == 0:

@@ -154,4 +154,7 @@ class RankTasks:
         error = future.exception(timeout=_EXCEPTION_SECONDS)
         traceback = future.traceback()
         future.release()  # the error refers to this frame and would keep the task on the scheduler
-        raise error.with_traceback(traceback)
+        try:
+            raise error.with_traceback(traceback)
+        finally:
+            del error  # which refers to it in turn; the frames below hold the user's arrays

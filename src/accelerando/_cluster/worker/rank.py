@@ -355,6 +355,8 @@ class Rank:
         except Paused:
             comm.flush(state)
             return "paused"
+        finally:
+            del hooks.fit  # a cycle would keep the process group alive for a while
         return "epoch"
 
     def _patch_groups(self, patch: dict[str, Any]) -> None:

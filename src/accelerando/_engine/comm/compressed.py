@@ -58,11 +58,9 @@ class CommHook(Protocol):
 
 
 def make_hook(
-    compressor: Compressor | None, carrier: nn.Module, group: ProcessGroup, memory: Memory
-) -> CommHook | None:
-    """Return the hook that carries a compressor out; None without one."""
-    if compressor is None:
-        return None
+    compressor: Compressor, carrier: nn.Module, group: ProcessGroup, memory: Memory
+) -> CommHook:
+    """Return the hook that carries a compressor out."""
     if isinstance(compressor, PowerSGD):
         return PowerHook(compressor, group)
     assert isinstance(compressor, Codec | ErrorFeedback | Adaptive)

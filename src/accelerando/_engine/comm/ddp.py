@@ -129,10 +129,8 @@ class DDPAllReduce(SingleProcess):
         self.norms = RankNorms(group, tail, _SQUARE) if compares else None
         self.hook: CommHook | None = None
         if compressor is not None:
-            memory = {} if memory is None else memory
-            self.hook = make_hook(compressor, self.carrier, group, memory)
+            self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
         self._statistics: BatchStatistics | None = None
-        self._undo_batchnorm: Callable[[], None] | None = None
         if couples_rows(model.module):
             self._statistics = BatchStatistics(group)
             self._undo_batchnorm = synchronize(model.module, self._statistics)
@@ -181,7 +179,7 @@ class DDPAllReduce(SingleProcess):
     def close(self) -> None:
         """Release the process group now, so that ranks that wait for this one fail, too."""
         self._watch.remove()
-        if self._undo_batchnorm is not None:
+        if self._statistics is not None:
             self._undo_batchnorm()
         if self.hook is not None:
             self.hook.close()
