@@ -67,7 +67,10 @@ def test_a_requested_stop_leaves_the_rest_of_the_task():
 
 def test_an_interrupt_leaves_no_half_trained_state():
     local = workers(Interrupted())
-    local.submit([part(0, 0, 3)], 1.0)
+    local.submit([part(0, 0, 1)], 1.0)
+    local.wait(0.0)
+    assert local.location(0) == "here"
+    local.submit([part(0, 1, 3)], 1.0)
     with pytest.raises(KeyboardInterrupt):
         local.wait(0.0)
     assert local.location(0) is None

@@ -43,3 +43,15 @@ def test_brackets_are_shared_apart():
 
 def test_models_without_a_score_come_after_those_with_one_and_before_nan():
     assert order(candidates(math.nan, None, 0.9, 0.2)) == [2, 3, 1, 0]
+
+
+def test_the_model_that_determines_the_end_of_the_search_comes_first():
+    jobs = [Candidate(0, 0, 0.9, 1, 0), Candidate(1, 0, 0.1, 9, 1), Candidate(2, 1, None, 8, 2)]
+
+    def first(calls_left, n_workers=1):
+        return [job.model for job in prioritize(jobs, n_workers, "score", calls_left)]
+
+    assert first(calls_left=100) == [0, 1, 2]
+    assert first(calls_left=13) == [1, 0, 2]  # 1.5 times 9 calls is more than is left
+    assert first(calls_left=12) == [1, 2, 0]
+    assert first(calls_left=26, n_workers=2)[0] == 1

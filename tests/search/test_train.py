@@ -94,6 +94,8 @@ def test_a_lost_model_is_trained_again_without_new_rows():
     assert [row.calls for row in report.rows] == [6]
     assert state.scores[:2] == before.scores
     assert train(spec(), state=None, start=3, stop=3)[1].rows == []
+    _, late = train(spec(), state=None, start=4, stop=9, seconds=0.0)
+    assert [row.calls for row in late.rows] == [5]  # the time limit applies to new calls only
 
 
 def test_an_error_is_in_the_report_and_the_state_is_given_up():
@@ -113,6 +115,7 @@ def test_calls_draw_the_same_random_numbers_however_they_are_cut():
             return super().partial_fit(X, y)
 
     whole, _ = train(spec(Draws()))
+    assert len(set(whole.estimator.drawn_)) == 10
     half, _ = train(spec(Draws()), limit=2)
     np.random.rand()
     again, _ = train(spec(Draws()), state=half, start=2)
