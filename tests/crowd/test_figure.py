@@ -29,6 +29,7 @@ def test_items_are_drawn_at_their_positions_with_short_labels(tmp_path, drawn):
     (axes,) = drawn[0].axes
     np.testing.assert_array_equal(axes.collections[0].get_offsets(), positions[:, :2])
     assert [text.get_text() for text in axes.texts] == ["cost: 3 $ to 5 $", "x" * 17 + "…"]
+    assert not any(text.get_parse_math() for text in axes.texts)  # a dollar sign is no LaTeX
     assert axes.get_title() == "Two items"
 
 
