@@ -22,7 +22,8 @@ def test_learning_rate_policy_and_module_are_searched_together(digits):
     assert search.best_estimator_.position_.epoch == search.n_iter_
     assert set(search.best_params_) == {"lr", "batch_size__delay", "module__hidden"}
     assert search.predict(digits[0]).shape == (600,)
-    assert search.best_estimator_.policy_.delay == search.best_params_["batch_size__delay"]
+    policy = search.best_estimator_._controller().policies[0]
+    assert policy.delay == search.best_params_["batch_size__delay"]
 
 
 @pytest.mark.timeout(240)
