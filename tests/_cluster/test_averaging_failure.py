@@ -16,7 +16,7 @@ from tests.nets import classifier, parameters_of
 
 RANKS = 3
 STRATEGIES = {
-    "periodic": PeriodicAveraging(25),
+    "periodic": PeriodicAveraging(20),  # not a divisor of the 50 updates of an epoch
     "model": ModelAveraging(RANKS, momentum=0.3),
     "outer": OuterOptimizer(inner_steps=5, lr=0.8, momentum=0.5),
 }
@@ -44,7 +44,7 @@ def longer(digits):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_killed_rank_loses_only_its_own_steps(name, longer):
     with cluster_of(RANKS) as cluster, Client(cluster) as client:
-        net = paced(client, STRATEGIES[name], max_epochs=4)
+        net = paced(client, STRATEGIES[name], max_epochs=6)
         thread = when(net, 20, lambda: os.kill(pids(cluster)[-1], signal.SIGKILL))
         net.fit(*longer)
         thread.join()

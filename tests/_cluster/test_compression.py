@@ -17,10 +17,10 @@ from accelerando.compress import (
     Atomo,
     ErrorFeedback,
     PowerSGD,
-    SignSGD,
     TernGrad,
     TopK,
 )
+from accelerando.compress._retired import SignSGD
 from accelerando.exceptions import UnsupportedError
 from tests._cluster.helpers import cluster_of
 from tests.nets import MLP, Gated, classifier, parameters_of
@@ -28,7 +28,7 @@ from tests.nets import MLP, Gated, classifier, parameters_of
 CODECS = {
     "atomo": Atomo(budget=3),
     "qsgd": QSGD(bits=4),
-    "elias": QSGD(bits=2, bucket=None, coding="elias"),
+    "qsgd, one bucket": QSGD(bits=2, bucket=None),
     "terngrad": TernGrad(bucket=256),
     "top-k": ErrorFeedback(TopK(0.1)),
     "sign": ErrorFeedback(SignSGD()),

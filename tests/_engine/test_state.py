@@ -170,7 +170,7 @@ def test_other_standing_policies_forget_what_was_decided():
     assert state.memories.policies == [{"kept": 1}, control.start().policies[1]]
     assert state.memories.monitors == control.start().monitors
     assert state.settings == Settings()
-    assert state.averaging.count > 0, "averaging goes on"
+    assert state.averaging.count > 0, "averaging continues"
 
 
 def test_another_strategy_starts_from_the_model_that_is_there():

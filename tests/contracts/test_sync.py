@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 
 import pytest
 import torch
@@ -14,9 +13,8 @@ from skorch.callbacks import Callback, LRScheduler
 from torch import nn
 
 from accelerando.batch_size import AdaDamp
-from accelerando.compress import QSGD
-from accelerando.exceptions import NotFiniteError, UnsupportedError
-from accelerando.monitor import GradientNoiseScale, ParameterSpread
+from accelerando.exceptions import NotFiniteError
+from accelerando.monitor import ParameterSpread
 from accelerando.policies import Decision
 from accelerando.sync import (
     AdaptiveAveraging,
@@ -32,8 +30,6 @@ from accelerando.sync import (
 )
 from accelerando.sync._make import as_strategy
 from tests.nets import (
-    CNN,
-    MLP,
     Items,
     ScaledLoss,
     TwoInputs,
@@ -87,12 +83,8 @@ class At(Callback):
         self.action = action
 
     def on_batch_end(self, net, training=None, **kwargs):
-        if training and net.run_.update == self.update:
+        if training and net.position_.update == self.update:
             self.action(net)
-
-
-def stop(net):
-    raise KeyboardInterrupt
 
 
 # -- decisions ------------------------------------------------------------------------------------
@@ -159,18 +151,6 @@ def test_every_kind_of_data_is_divided(kind, digits):
     torch.testing.assert_close(parameters_of(averaged), parameters_of(one), rtol=1e-4, atol=2e-5)
 
 
-def test_resuming_with_adam_and_channels_last(digits):
-    data = (digits[0].reshape(-1, 1, 8, 8), digits[1])
-
-    def make(*callbacks):
-        settings = {"optimizer": torch.optim.Adam, "lr": 0.01, "batch_size": 20, "max_epochs": 2}
-        several = {"virtual_ranks": 3, "sync": PeriodicAveraging(4, optimizer_state="average")}
-        return classifier(CNN, callbacks=list(callbacks), **settings, **several)
-
-    whole, stopped = make().fit(*data), make(At(5, stop)).fit(*data)
-    assert torch.equal(parameters_of(stopped.partial_fit(*data)), parameters_of(whole))
-
-
 def test_rows_left_over_count_as_much_as_the_others(line):
     X, y = line[0][:118], line[1][:118]  # 4 ranks of 10: two updates of 40, then 38
     averaged = regressor(batch_size=10, virtual_ranks=4, sync=PeriodicAveraging(1)).fit(X, y)
@@ -183,37 +163,41 @@ def test_rows_left_over_count_as_much_as_the_others(line):
 )
 def test_all_ranks_are_one_after_an_average(name, digits):
     strategy = STRATEGIES[name]
-    apart, together = [], []
+    between, averaged = [], []
 
     class Look(Callback):
         def on_batch_end(self, net, training=None, **kwargs):
             if training:
-                first, *others = [torch.cat([t.flatten() for t in r]) for r in net.fleet_.ranks]
+                first, *others = [
+                    torch.cat([t.flatten() for t in r]) for r in net._state_.replicas.tensors
+                ]
                 same = all(torch.equal(first, other) for other in others)
-                (apart if net.run_.sync["since"] else together).append(same)
+                (between if net._state_.averaging.since else averaged).append(same)
 
     net = ranks(strategy, callbacks=[Look()]).fit(*digits)
-    assert all(together)
-    assert not any(apart)
-    assert len(together) == net.updates_frame()["synchronisations"].iloc[-1] > 0
+    assert all(averaged)
+    assert not any(between)
+    assert len(averaged) == net.updates_frame()["averagings"].iloc[-1] > 0
 
 
 @EVERY
 def test_the_estimator_holds_the_average(name, digits):
     net = ranks(STRATEGIES[name]).fit(*digits)
-    fleet = net.fleet_
-    means = [torch.stack([rank[n] for rank in fleet.ranks]).mean(0) for n in fleet.floats]
+    replicas = net._state_.replicas
+    numbers = replicas.flat.numbers
+    means = [torch.stack([rank[n] for rank in replicas.tensors]).mean(0) for n in numbers]
     shown = [
         *net.module_.parameters(),
         *(b for b in net.module_.buffers() if b.is_floating_point()),
     ]
-    pulled = isinstance(net.strategy_.rule(RANKS), Pull)
-    expected = [*fleet.joint.parts(fleet.centre), *means[fleet.n_parameters :]]
-    expected = expected if pulled else means
-    met = net.run_.sync["since"] == 0
-    if met and not pulled:
-        expected = [rank[0] for rank in zip(*fleet.ranks, strict=True)]
-        expected = [expected[n] for n in fleet.floats]
+    pulled = isinstance(net._pieces_[1].rule(RANKS), Pull)
+    if pulled:
+        center = replicas.flat.unflatten(replicas.center)
+        expected = [*center, *means[len(center) :]]
+    elif net._state_.averaging.since == 0:
+        expected = [replicas.tensors[0][n] for n in numbers]
+    else:
+        expected = means
     for one, other in zip(shown, expected, strict=True):
         torch.testing.assert_close(one.detach(), other, rtol=1e-5, atol=1e-6)
     assert net.score(*digits) > 0.3
@@ -222,17 +206,17 @@ def test_the_estimator_holds_the_average(name, digits):
 def test_the_spread_is_the_one_of_the_definition(line):
     seen = []
 
-    class Fleets(Callback):
+    class Look(Callback):
         def on_batch_end(self, net, training=None, **kwargs):
-            if net.run_.sync["since"] == 1:
+            if net._state_.averaging.since == 1:
                 stacked = torch.stack(
-                    [torch.cat([t.flatten() for t in r]) for r in net.fleet_.ranks]
+                    [torch.cat([t.flatten() for t in r]) for r in net._state_.replicas.tensors]
                 )
                 seen.append(float(((stacked - stacked.mean(0)) ** 2).sum(1).mean()))
 
     watch = ParameterSpread(every=1)
     settings = {"virtual_ranks": 4, "sync": PeriodicAveraging(2), "batch_size": 5}
-    net = regressor(monitors=[watch], callbacks=[Fleets()], max_epochs=1, **settings).fit(*line)
+    net = regressor(monitors=[watch], callbacks=[Look()], max_epochs=1, **settings).fit(*line)
     frame = net.updates_frame()
     assert frame["parameter_spread"][::2].to_numpy() == pytest.approx(seen, rel=1e-4)
     assert frame["spread"].notna().tolist() == [False, True] * 3
@@ -248,11 +232,11 @@ def test_bytes_are_those_of_a_ring(name, digits):
     numbers = 4 * (parameters + statistics)
     if strategy.rule(RANKS) == Average("average"):
         numbers += 4 * parameters  # SGD's momentum
-    met = frame["spread"].notna()
-    assert met.any()
-    assert (frame["bytes"][met] == ring_bytes(numbers + 8, RANKS)).all()
-    assert (frame["bytes"][~met] == 0).all()
-    assert frame["synchronisations"].tolist() == met.cumsum().tolist()
+    averaged = frame["spread"].notna()
+    assert averaged.any()
+    assert (frame["bytes"][averaged] == ring_bytes(numbers + 8, RANKS)).all()
+    assert (frame["bytes"][~averaged] == 0).all()
+    assert frame["averagings"].tolist() == averaged.cumsum().tolist()
 
 
 def test_bytes_of_virtual_ranks_that_average_gradients(line):
@@ -260,53 +244,6 @@ def test_bytes_of_virtual_ranks_that_average_gradients(line):
     assert set(frame["bytes"]) == {2 * 2 * 4 * 4}
     assert set(frame["ranks"]) == {3}
     assert frame["batch_size"].tolist() == [48, 48, 24]
-
-
-@EVERY
-@pytest.mark.parametrize("at", [5, 7])
-def test_resuming_equals_never_having_stopped(name, at, digits, tmp_path):
-    schedule = [LRScheduler(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=0.5)]
-    strategy, data = STRATEGIES[name], (digits[0][:400], digits[1][:400])
-    whole = ranks(strategy, callbacks=schedule).fit(*data)
-    save = At(at, lambda net: net.save_state(tmp_path / "state"))
-    ranks(strategy, callbacks=[save, *schedule]).fit(*data)
-
-    later = ranks(strategy, callbacks=schedule).load_state(tmp_path / "state").partial_fit(*data)
-    stopped = ranks(strategy, callbacks=[At(at, stop), *schedule])
-    stopped.fit(*data)
-    pickled = pickle.loads(pickle.dumps(stopped))
-    for net in (later, stopped, pickled):
-        if net is not later:
-            net.partial_fit(*data)
-        torch.testing.assert_close(parameters_of(net), parameters_of(whole), rtol=0, atol=0)
-        columns = ["loss", "period", "spread", "synchronisations", "bytes"]
-        assert net.updates_frame()[columns].equals(whole.updates_frame()[columns])
-
-
-def test_a_state_that_is_loaded_and_saved_has_its_ranks(digits, tmp_path):
-    whole = ranks(PeriodicAveraging(3), max_epochs=1).fit(*digits)
-    save = At(4, lambda net: net.save_state(tmp_path / "state"))
-    ranks(PeriodicAveraging(3), callbacks=[save], max_epochs=1).fit(*digits)
-    ranks(PeriodicAveraging(3)).load_state(tmp_path / "state").save_state(tmp_path / "again")
-    later = ranks(PeriodicAveraging(3)).load_state(tmp_path / "again").partial_fit(*digits)
-    assert torch.equal(parameters_of(later), parameters_of(whole))
-
-
-def test_other_ranks_start_from_the_average(digits, tmp_path):
-    save = At(4, lambda net: net.save_state(tmp_path / "state"))
-    ranks(PeriodicAveraging(3), callbacks=[save], max_epochs=2).fit(*digits)
-    fewer = ranks(PeriodicAveraging(3), virtual_ranks=2, max_epochs=2)
-    fewer.load_state(tmp_path / "state")
-    average = parameters_of(fewer)
-    begun = []
-    fewer.set_params(callbacks=[At(5, lambda net: begun.append(len(net.fleet_.ranks)))])
-    fewer.initialize_callbacks()
-    fewer.partial_fit(*digits)
-    assert begun == [2]
-    assert not torch.equal(parameters_of(fewer), average)
-    assert fewer.updates_frame()["ranks"].tolist()[:6] == [4, 4, 4, 4, 2, 2]
-    with pytest.warns(UserWarning, match="All ranks start from the saved model"):
-        ranks(PeriodicAveraging(5)).load_state(tmp_path / "state").partial_fit(*digits)
 
 
 def test_parameters_that_a_callback_changes_reach_all_ranks(digits):
@@ -317,7 +254,7 @@ def test_parameters_that_a_callback_changes_reach_all_ranks(digits):
                     parameter.zero_()
 
     net = ranks(PeriodicAveraging(50), callbacks=[Zero()], lr=1e-12, max_epochs=2).fit(*digits)
-    assert all(float(t.abs().max()) < 1e-6 for r in net.fleet_.ranks for t in r[:6])
+    assert all(float(t.abs().max()) < 1e-6 for r in net._state_.replicas.tensors for t in r[:6])
 
 
 def test_momentum_at_an_average(line):
@@ -325,7 +262,10 @@ def test_momentum_at_an_average(line):
         strategy = PeriodicAveraging(1, optimizer_state=how)
         settings = {"optimizer__momentum": 0.9, "batch_size": 10, "virtual_ranks": 3}
         net = regressor(sync=strategy, max_epochs=1, **settings).fit(*line)
-        return [[m.get("momentum_buffer") for m in memory[0]] for memory in net.fleet_.memories]
+        return [
+            [m.get("momentum_buffer") for m in memory[0]]
+            for memory in net._state_.replicas.optimizer_state
+        ]
 
     kept, averaged, reset = (remembered(how) for how in ("keep", "average", "reset"))
     assert not torch.equal(kept[0][0], kept[1][0])
@@ -367,10 +307,10 @@ def test_the_rules_by_hand():
 
     def trained(strategy):
         net = regressor(One, sync=strategy, **settings).fit(X, torch.zeros(6, 1))
-        return net.module_.w.item(), [float(rank[0]) for rank in net.fleet_.ranks]
+        return net.module_.w.item(), [float(rank[0]) for rank in net._state_.replicas.tensors]
 
     # Update 1: ranks at -1, -3. Update 2 corrects by where they were before it: by -½ and -1½, to
-    # -1½, -4½, and the centre goes to -2. Update 3: by ¼ and -1¼ to -2¾, -6¼; the centre to -3,
+    # -1½, -4½, and the center goes to -2. Update 3: by ¼ and -1¼ to -2¾, -6¼; the center to -3,
     # and with momentum by half of its last step, too.
     assert trained(ModelAveraging(2, momentum=0.5)) == (-4.0, [-2.75, -6.25])
     # The same with β = 1 and no momentum.
@@ -383,14 +323,15 @@ def test_the_rules_by_hand():
     assert trained(PeriodicAveraging(2)) == (-6.0, [-5.0, -7.0])
 
 
-@pytest.mark.parametrize(("factor", "together"), [(0.5, True), (0.6, False)])
-def test_replicas_begin_anew_when_the_rate_falls(digits, factor, together):
+@pytest.mark.parametrize(("factor", "same_model"), [(0.5, True), (0.6, False)])
+def test_replicas_begin_anew_when_the_rate_falls(digits, factor, same_model):
     fall = LRScheduler(torch.optim.lr_scheduler.StepLR, step_size=1, gamma=factor)
     whole = {"batch_size": len(digits[0]), "max_epochs": 3, "train_split": None}  # one update each
     net = ranks(ModelAveraging(RANKS), callbacks=[fall], **whole).fit(*digits)
-    for told, *_ in net.fleet_.told():
-        same = torch.equal(told, *net.fleet_.centre)
-        assert same == together
+    replicas = net._state_.replicas
+    for parameters, *_ in replicas.flatten():
+        same = torch.equal(parameters, *replicas.center)
+        assert same == same_model
 
 
 def test_predictions_reach_callbacks_in_the_order_of_the_rows(digits):
@@ -423,7 +364,7 @@ def test_a_policy_that_measures_measures_the_average(digits):
 
 def test_sync_parameters_and_strategies_of_ones_own(digits):
     net = ranks(PeriodicAveraging, sync__period=2, max_epochs=1)
-    assert net.strategy() == PeriodicAveraging(2)
+    assert net._strategy() == PeriodicAveraging(2)
     net.fit(*digits).set_params(sync__period=5).partial_fit(*digits)
     assert net.updates_frame()["period"].tolist() == [2.0] * 6 + [5.0] * 6
     assert as_strategy(None) == AllReduce()
@@ -440,59 +381,3 @@ def test_a_loss_that_is_not_finite_leaves_the_last_average(line):
     assert torch.isfinite(parameters_of(net)).all()
     net.partial_fit(line[0], line[1])  # goes on from it
     assert torch.isfinite(parameters_of(net)).all()
-
-
-# -- errors ---------------------------------------------------------------------------------------
-
-
-class Cluster:
-    """What is asked of a client before anything is sent to it."""
-
-    def scheduler_info(self):
-        raise AssertionError("nobody should ask")
-
-
-class OwnStep(type(classifier())):
-    def train_step(self, batch, **fit_params):
-        return super().train_step(batch, **fit_params)
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "message"),
-    [
-        ({"sync": 4}, TypeError, "sync must be a strategy of accelerando.sync"),
-        ({"sync": None, "sync__period": 4}, ValueError, "but sync=None"),
-        ({"sync": PeriodicAveraging}, ValueError, "needs more sync__x parameters"),
-        ({"sync": PeriodicAveraging, "sync__p": 4}, ValueError, "has no parameter 'p'"),
-        ({"sync": PeriodicAveraging(4), "sync__p": 4}, ValueError, "has no parameter 'p'"),
-        ({"virtual_ranks": 0}, ValueError, "virtual_ranks must be a whole number"),
-        ({"virtual_ranks": 1}, UnsupportedError, "here there is one"),
-        ({"virtual_ranks": 1000}, ValueError, "training examples for 1000 virtual ranks"),
-        ({"sync": ModelAveraging(3)}, ValueError, "has 3 replicas, and virtual_ranks is 4"),
-        (
-            {"virtual_ranks": 1, "client": Cluster(), "max_workers": 1},
-            UnsupportedError,
-            "allows one",
-        ),
-        (
-            {"sync": ModelAveraging("auto"), "virtual_ranks": 1},
-            UnsupportedError,
-            "pay, and here there",
-        ),
-        ({"sync": None, "client": Cluster()}, UnsupportedError, "are workers of the cluster"),
-        ({"compression": QSGD()}, UnsupportedError, "exchange no gradients"),
-        ({"sync": None, "compression": QSGD()}, UnsupportedError, "of all their rows at once"),
-        ({"monitors": [GradientNoiseScale()]}, UnsupportedError, "has its own parameters"),
-        ({"optimizer": torch.optim.LBFGS}, UnsupportedError, "LBFGS searches along a line"),
-    ],
-)
-def test_what_cannot_work_is_said(params, error, message, digits):
-    settings = {"sync": PeriodicAveraging(2), "virtual_ranks": 4, **params}
-    with pytest.raises(error, match=message):
-        classifier(**settings).fit(*digits)
-
-
-def test_a_train_step_of_ones_own_is_refused(digits):
-    net = OwnStep(MLP, criterion=nn.CrossEntropyLoss, sync=PeriodicAveraging(2), virtual_ranks=2)
-    with pytest.raises(UnsupportedError, match="has its own train_step"):
-        net.fit(*digits)

@@ -266,7 +266,7 @@ def test_a_loss_of_a_subclass_may_couple_rows():
     assert not checks.splits_exactly(net)
 
 
-def test_what_monitors_are_told_about_a_fit():
+def test_what_monitors_know_about_a_fit():
     net = regressor()
     setting = checks.monitor_setting(net, AllReduce(), divisible=True, compressed=False)
     assert setting == (False, True, False, False)

@@ -9,11 +9,10 @@ from accelerando.compress import (
     Adaptive,
     ErrorFeedback,
     PowerSGD,
-    RandomK,
-    SignSGD,
     TernGrad,
     TopK,
 )
+from accelerando.compress._retired import RandomK, SignSGD
 from accelerando.exceptions import UnsupportedError
 from tests.nets import MLP, classifier, parameters_of
 

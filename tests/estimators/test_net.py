@@ -1,4 +1,4 @@
-"""scikit-learn's and skorch's ways with an estimator go on working."""
+"""scikit-learn's and skorch's ways to use an estimator work."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_save_and_load_params(digits):
     assert torch.equal(parameters_of(net), parameters_of(other))
 
 
-def test_partial_fit_and_warm_start_go_on(digits):
+def test_partial_fit_and_warm_start_continue(digits):
     net = classifier(max_epochs=2).fit(*digits)
     net.partial_fit(*digits)
     assert (net.position_.epoch, len(net.history)) == (4, 4)
@@ -353,7 +353,7 @@ def test_kinds_of_estimators(digits):
         ),
     ],
 )
-def test_wrong_settings_are_told_before_training(line, params, message):
+def test_wrong_settings_are_refused_before_training(line, params, message):
     net = regressor(**params)
     with pytest.raises(ValueError, match=message):
         net.fit(*line)
@@ -367,7 +367,7 @@ def test_an_overridden_epoch_is_refused(line):
         Mine(nn.Linear, module__in_features=3, module__out_features=1).fit(*line)
 
 
-def test_own_step_refuses_what_it_cannot_honour(line):
+def test_a_custom_step_refuses_what_it_cannot_honor(line):
     class Mine(NeuralNetRegressor):
         def train_step_single(self, batch, **fit_params):
             return super().train_step_single(batch, **fit_params)

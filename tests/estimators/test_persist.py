@@ -110,7 +110,7 @@ def test_a_state_that_was_only_loaded_is_saved_as_it_was(digits, tmp_path, sched
 
 # Not with EarlyStopping(load_best=True), which puts the best parameters back when interrupted.
 @pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "early stopping"])
-def test_an_interrupted_net_goes_on_in_the_same_process(digits, schedule):
+def test_an_interrupted_net_continues_in_the_same_process(digits, schedule):
     whole = make(SCHEDULES[schedule]()).fit(*digits)
     stop = At(interrupt, update=37)
     net = make([*SCHEDULES[schedule](), stop]).fit(*digits)
@@ -173,7 +173,7 @@ def test_loading_runs_no_code(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["empty", "text", "cut", "params", "version"])
-def test_a_damaged_file_is_told(line, tmp_path, damage):
+def test_a_damaged_file_is_refused(line, tmp_path, damage):
     net = regressor(max_epochs=1).fit(*line)
     path = tmp_path / "state"
     net.save_state(path)
@@ -193,7 +193,7 @@ def test_a_damaged_file_is_told(line, tmp_path, damage):
         net.load_state(tmp_path / "nowhere")
 
 
-def test_another_module_or_policy_is_told(line, digits, tmp_path):
+def test_another_module_or_policy_is_noticed(line, digits, tmp_path):
     classifier(max_epochs=1).fit(*digits).save_state(tmp_path / "state")
     with pytest.raises(StateError, match="with another module"):
         classifier(module__hidden=7).load_state(tmp_path / "state")
@@ -320,7 +320,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_last_finite_parameters(line):
     assert torch.equal(parameters_of(net), parameters_of(quiet))
 
 
-def test_statistics_of_batchnorm_stay_finite_and_the_run_can_go_on(digits):
+def test_statistics_of_batchnorm_stay_finite_and_the_run_can_continue(digits):
     X, y = digits
     broken = X.copy()
     broken[100] = np.nan

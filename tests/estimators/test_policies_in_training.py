@@ -230,10 +230,10 @@ def test_a_recorded_run_can_be_replayed(digits):
     settings = {"monitors": [GradientNoiseScale(every=1)], "max_epochs": 4}
     policy = NoiseScale(dwell=5)
     net = classifier(batch_size=16, policies=[policy], **settings).fit(*digits)
-    told = replay([policy], net.updates_frame(), n_examples=480)
+    replayed = replay([policy], net.updates_frame(), n_examples=480)
     first = net.updates_frame()["batch_size"].diff().ne(0).to_numpy().nonzero()[0][1]
-    assert told["decided"].to_numpy().nonzero()[0][0] == first
-    assert told["batch_size"].iloc[first] == net.updates_frame()["batch_size"].iloc[first]
+    assert replayed["decided"].to_numpy().nonzero()[0][0] == first
+    assert replayed["batch_size"].iloc[first] == net.updates_frame()["batch_size"].iloc[first]
 
 
 # -- errors -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The loop computes what a hand-written PyTorch loop computes."""
+"""Training computes what a hand-written PyTorch loop computes."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_what_a_stream_cannot_give_is_said_before_training():
         regressor(batch_size=FullBatch).fit(Counting(), None)
 
 
-def test_a_policy_that_measures_later_is_told_when_it_does():
+def test_a_policy_that_measures_later_is_refused_when_it_does():
     from accelerando._decisions import Measure
     from accelerando.exceptions import UnsupportedError
     from accelerando.policies import Decision, Policy
