@@ -50,7 +50,7 @@ class OwnStep(type(classifier())):
         ({"sync": None, "client": Cluster()}, UnsupportedError, "are workers of the cluster"),
         ({"compression": QSGD()}, UnsupportedError, "exchange no gradients"),
         ({"sync": None, "compression": QSGD()}, UnsupportedError, "of all their rows at once"),
-        ({"monitors": [GradientNoiseScale()]}, UnsupportedError, "parameters of its own"),
+        ({"monitors": [GradientNoiseScale()]}, UnsupportedError, "own parameters"),
         ({"optimizer": torch.optim.LBFGS}, UnsupportedError, "LBFGS searches along a line"),
     ],
 )
