@@ -38,7 +38,6 @@ class HalfTheLoss(Policy):
         return Decision(batch_size=size), {"size": size, "goal": goal}
 
 
-# A policy can be tried on numbers, without training anything.
 recorded = {"loss": [2.0, 1.5, 1.0, 0.6, 0.5, 0.2]}
 print("replayed:", replay(HalfTheLoss(), recorded)["batch_size"].tolist())
 
