@@ -41,6 +41,11 @@ class Signals(Mapping[str, float]):
     A value that is not known yet is ``nan``: every comparison with it is false. A name that does
     not exist raises an error that lists the names that do.
 
+    Parameters
+    ----------
+    values : mapping of str to float
+        The numbers by name; a copy is kept.
+
     Notes
     -----
     Every fit has these signals, and those of its monitors:
@@ -64,11 +69,6 @@ class Signals(Mapping[str, float]):
     >>> signals = Signals({"update": 3, "loss": 0.5})
     >>> signals.loss
     0.5
-    >>> signals.noise
-    Traceback (most recent call last):
-        ...
-    accelerando.exceptions.UnknownSignalError: There is no signal 'noise'. Known signals: loss, \
-update. Signals of monitors are known when the monitor is in monitors=.
     """
 
     __slots__ = ("_values",)
