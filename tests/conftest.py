@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 
 import dask
+import hypothesis
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,10 @@ from sklearn.datasets import load_digits
 # What a shell starts in the background ignores Ctrl-C, and so would the processes of the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine is no reason to fail: no test asserts on elapsed time.
+hypothesis.settings.register_profile("accelerando", deadline=None)
+hypothesis.settings.load_profile("accelerando")
 
 # Tests with real processes, signals and browsers on a machine that others may use, too.
 _REAL = (
