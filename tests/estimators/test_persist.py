@@ -197,8 +197,9 @@ def test_another_module_or_policy_is_noticed(line, digits, tmp_path):
     classifier(max_epochs=1).fit(*digits).save_state(tmp_path / "state")
     with pytest.raises(StateError, match="with another module"):
         classifier(module__hidden=7).load_state(tmp_path / "state")
-    with pytest.warns(UserWarning, match=r"saved with batch_size=Constant\(size=64\)"):
+    with pytest.warns(UserWarning, match=r"saved with batch_size=Constant\(size=64\)") as caught:
         classifier(batch_size=GeoDamp(4)).load_state(tmp_path / "state")
+    assert caught[0].filename == __file__, "the warning points at the line that loads"
 
 
 def test_a_failed_write_leaves_the_old_file(line, tmp_path, monkeypatch):

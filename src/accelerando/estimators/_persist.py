@@ -69,21 +69,21 @@ def _forget_foreign_memories(net: Any, state: TrainState, path: object) -> None:
         warnings.warn(
             f"{path} was saved with batch_size={saved['policy']}; the estimator has "
             f"{present['policy']}, which starts without a memory.",
-            stacklevel=5,
+            stacklevel=4,
         )
         state.memories.policies[:1] = memories.policies[:1]
     if saved["control"] != present["control"]:
         warnings.warn(
             f"{path} was saved with other monitors or policies; those of the estimator start "
             "without a memory.",
-            stacklevel=5,
+            stacklevel=4,
         )
         state.adopt_standing(memories)
     if saved["sync"] != present["sync"]:
         warnings.warn(
             f"{path} was saved with sync={saved['sync']}; the estimator has {strategy!r}. All "
             "ranks start from the saved model.",
-            stacklevel=5,
+            stacklevel=4,
         )
         state.adopt_strategy(strategy)
     state.made_with = present
