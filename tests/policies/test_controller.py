@@ -319,7 +319,7 @@ def test_what_cannot_work_is_said_before_training(monitors, policies, error, mes
 
 def test_a_monitor_that_can_measure_nothing_is_refused():
     controller = Controller.of([ParameterSpread()])
-    with pytest.raises(UnsupportedError, match="ParameterSpread is the distance"):
+    with pytest.raises(UnsupportedError, match="ParameterSpread measures the distance"):
         controller.check(Setting(several_ranks=True, divisible=True))
     controller.check(Setting(several_ranks=True, divisible=True, averages_parameters=True))
 

@@ -44,7 +44,7 @@ def test_blocks_of_a_dask_array_are_predicted_lazily():
 
     lazy = _by_block(predict, X, meta=np.empty(0))
     assert shapes == []
-    assert lazy.compute().shape == (6,)
+    assert lazy.compute(scheduler="synchronous").shape == (6,)
     assert set(shapes) == {(2, 4)}  # all columns of a row in one block
 
 

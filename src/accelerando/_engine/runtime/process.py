@@ -93,6 +93,7 @@ def keep_memory(*, one_arena: bool = False) -> Iterator[None]:
 
     Examples
     --------
+    >>> import torch
     >>> with keep_memory():
     ...     x = torch.zeros(1000).sum()
     """
