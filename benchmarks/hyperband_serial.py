@@ -34,7 +34,7 @@ from _search_circles import (
     four_circles,
 )
 from _search_common import RESULTS, publish, table
-from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV, RandomIncrementalSearchCV
+from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV, IncrementalSearchCV
 
 BUDGET = INPUTS["partial_fit_calls"]
 MARKS = (300, 1000, 2000, 4000, BUDGET)
@@ -95,7 +95,7 @@ def hyperband(seed: int, **options):
 
 
 def random_search(seed: int):
-    search = RandomIncrementalSearchCV(
+    search = IncrementalSearchCV(
         Recorded(),
         {"index": range(len(curves()[0]))},
         n_initial_parameters=BUDGET // N_PARAMS,

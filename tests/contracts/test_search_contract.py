@@ -16,7 +16,8 @@ import accelerando.search
 from accelerando.search import (
     AsyncHalvingSearchCV,
     HyperbandSearchCV,
-    RandomIncrementalSearchCV,
+    IncrementalSearchCV,
+    InverseDecaySearchCV,
     SuccessiveHalvingSearchCV,
 )
 from tests.search.estimators import Counter
@@ -28,7 +29,8 @@ SEARCHES = {
     "hyperband": (HyperbandSearchCV, {"max_iter": 9}),
     "successive halving": (SuccessiveHalvingSearchCV, {"n_initial_parameters": 9, "max_iter": 9}),
     "asha": (AsyncHalvingSearchCV, {"n_initial_parameters": 12, "max_iter": 9}),
-    "random": (RandomIncrementalSearchCV, {"n_initial_parameters": 4, "max_iter": 5}),
+    "random": (IncrementalSearchCV, {"n_initial_parameters": 4, "max_iter": 5}),
+    "inverse decay": (InverseDecaySearchCV, {"n_initial_parameters": 8, "max_iter": 5}),
 }
 
 
@@ -110,7 +112,7 @@ def test_the_same_seed_gives_the_same_result_with_either_priority(name, data):
         assert search.best_params_ == searches[0].best_params_
 
 
-@every_search
+@pytest.mark.parametrize("name", sorted(set(SEARCHES) - {"inverse decay"}))
 def test_results_equal_those_of_version_0_1(name):
     """Parameters, scores and decisions, recorded with the code of version 0.1.0."""
     path = Path(__file__).parents[1] / "search" / "data" / "reference.json"
@@ -120,7 +122,7 @@ def test_results_equal_those_of_version_0_1(name):
     search = cls(Counter(), space, random_state=0, client=None, **options)
     search.fit(np.zeros((600, 8)), np.zeros(600))
     results = search.cv_results_
-    assert results["params"] == expected["params"]
+    assert list(results["params"]) == expected["params"]
     assert results["test_score"].tolist() == expected["test_score"]
     assert results["partial_fit_calls"].tolist() == expected["partial_fit_calls"]
     assert [str(model) for model in results["model_id"]] == expected["model_id"]

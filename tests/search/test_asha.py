@@ -4,6 +4,7 @@ import pytest
 from scipy.stats import uniform
 
 from accelerando.search import AsyncHalvingSearchCV
+from accelerando.search._halving import Outcome
 
 from .estimators import Counter
 
@@ -49,3 +50,36 @@ def test_premature_promotions_cost_calls(data):
 def test_wrong_parameters_are_named(options, words):
     with pytest.raises(ValueError, match=words):
         asha(**options).metadata  # noqa: B018
+
+
+def test_a_slow_model_holds_up_decisions_only_if_they_are_deterministic():
+    def started(deterministic):
+        (run,) = asha(
+            n_initial_parameters=12, in_flight=3, deterministic=deterministic
+        )._bracket_runs()
+        jobs = list(next(run.steps).jobs)
+        n_done = 0
+        while len(jobs) > 1 and n_done < 8:  # model 0, the first job, never arrives
+            job = jobs.pop(1)
+            n_done += 1
+            jobs += run.steps.send(Outcome(job.model, job.model / 10)).jobs
+        return n_done
+
+    assert started(deterministic=True) == 2  # the two others, then all wait for model 0
+    assert started(deterministic=False) == 8
+
+
+def test_the_order_of_arrival_gives_a_whole_search(data):
+    search = asha(deterministic=False, n_initial_parameters=30).fit(*data)
+    assert search.stop_reason_ == "finished"
+    assert search.metadata_["n_models"] == 30
+    assert search.best_estimator_.calls_ == 9
+
+
+def test_in_flight_follows_the_workers():
+    slots = [2]
+    (run,) = asha(deterministic=False)._bracket_runs(lambda: slots[0])
+    jobs = list(next(run.steps).jobs)
+    assert len(jobs) == 4
+    slots[0] = 3
+    assert len(run.steps.send(Outcome(jobs[0].model, 0.5)).jobs) == 3

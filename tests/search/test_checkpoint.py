@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections import Counter as Count
 from pathlib import Path
@@ -15,7 +16,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from distributed import Client
-from scipy.stats import uniform
+from scipy.stats import loguniform, uniform
+from sklearn.base import clone
+from sklearn.linear_model import SGDClassifier, SGDRegressor
+from sklearn.model_selection import cross_val_score
 
 from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV
 from accelerando.search._checkpoint import Checkpoint
@@ -49,6 +53,8 @@ def test_a_stopped_search_is_continued_without_repeating_a_call(cls, seed, data,
     # only the job that max_calls cut in the middle is trained again
     assert sum(counts.values()) - len(counts) < 9
     assert len(counts) == second.metadata_["partial_fit_calls"]
+    for rows in second.model_history_.values():  # in order, also across the two searches
+        assert (np.diff([row["partial_fit_calls"] for row in rows]) > 0).all()
     if seed is not None:
         whole = search(cls, tmp_path / "other", **{**options, "checkpoint": None}).fit(*data)
         np.testing.assert_array_equal(
@@ -98,7 +104,7 @@ def test_a_killed_process_is_continued(tmp_path):
 def test_a_directory_of_another_search_is_refused(data, tmp_path):
     options = {"client": None, "checkpoint": tmp_path, "random_state": 0}
     HyperbandSearchCV(Counter(), {"slope": [0.1]}, max_iter=3, **options).fit(*data)
-    with pytest.raises(ValueError, match=r"belongs to another search \(plan"):
+    with pytest.raises(ValueError, match=r"belongs to another search \(max_iter: saved 3, now 9;"):
         HyperbandSearchCV(Counter(), {"slope": [0.1]}, max_iter=9, **options).fit(*data)
 
 
@@ -113,12 +119,15 @@ def test_a_directory_of_version_0_1_is_continued(data, tmp_path, monkeypatch):
     monkeypatch.setattr(
         Counter, "partial_fit", lambda model, X, y=None: made.append(1) or train(model, X, y)
     )
-    resumed = HyperbandSearchCV(Counter(), space, checkpoint=directory, **options).fit(*data)
+    with pytest.warns(UserWarning, match="written by version 0.1, which did not record the data"):
+        resumed = HyperbandSearchCV(Counter(), space, checkpoint=directory, **options).fit(*data)
     np.testing.assert_array_equal(
         whole.cv_results_["test_score"], resumed.cv_results_["test_score"]
     )
     assert resumed.best_estimator_.calls_ == 9
     assert len(made) < 69 - 40 + 9  # the finished jobs are not trained again
+    with pytest.raises(ValueError, match=r"another search \(X: saved ndarray .*, now ndarray"):
+        HyperbandSearchCV(Counter(), space, checkpoint=directory, **options).fit(-data[0], data[1])
 
 
 def test_a_torn_record_is_cut_off(data, tmp_path):
@@ -132,7 +141,7 @@ def test_a_torn_record_is_cut_off(data, tmp_path):
 
 
 def test_a_state_that_was_being_written_is_removed(tmp_path):
-    Checkpoint(tmp_path, {"search": "a"}, seed=1)
+    Checkpoint(tmp_path, {"search": "a"}, seed=1).close()
     half = tmp_path / "models" / ".3.pickle.abc.part"
     half.write_bytes(b"half")
     again = Checkpoint(tmp_path, {"search": "a"}, seed=2)
@@ -148,12 +157,16 @@ def test_records_are_on_disk_before_the_search_continues(tmp_path, monkeypatch):
         synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
         fsync(descriptor)
 
+    def pickled(model):
+        return lambda: b"x"
+
     checkpoint = Checkpoint(tmp_path, {}, seed=0)
     monkeypatch.setattr(os, "fsync", record)
     checkpoint.save_params({0: {"slope": 1.0}, 1: {"slope": 2.0}})
     assert synced == ["log.pickle"]
     synced.clear()
-    checkpoint.save_end(0, 3, False, [{"score": 1.0}], SimpleNamespace(pickled=lambda model: b"x"))
+    checkpoint.save_end(0, 3, False, [{"score": 1.0}], SimpleNamespace(pickled=pickled))
+    checkpoint.flush()
     state, models, log = synced
     assert state.startswith(".0.pickle.")
     assert (models, log) == ("models", "log.pickle")
@@ -161,16 +174,19 @@ def test_records_are_on_disk_before_the_search_continues(tmp_path, monkeypatch):
 
 def test_a_job_is_logged_with_its_new_rows_only(tmp_path):
     checkpoint = Checkpoint(tmp_path, {}, seed=0)
-    workers = SimpleNamespace(pickled=lambda model: None)
+    workers = SimpleNamespace(pickled=lambda model: lambda: None)
     rows = [{"score": 1.0}, {"score": 2.0}]
     checkpoint.save_end(0, 1, False, rows[:1], workers)
     checkpoint.save_end(0, 3, True, rows, workers)
+    checkpoint.close()
     again = Checkpoint(tmp_path, {}, seed=0)
     assert again.end_of(0, 1) == (rows[:1], False)
     assert again.end_of(0, 3) == (rows[1:], True)
     assert again.end_of(0, 9) is None
     again.save_end(0, 9, False, [*rows, {"score": 3.0}], workers)
-    assert Checkpoint(tmp_path, {}, seed=0).end_of(0, 9) == ([{"score": 3.0}], False)
+    again.close()
+    last = Checkpoint(tmp_path, {}, seed=0)
+    assert last.end_of(0, 9) == ([{"score": 3.0}], False)
 
 
 def test_a_state_that_cannot_be_read_is_none(tmp_path):
@@ -196,3 +212,138 @@ def test_a_checkpoint_moves_between_this_process_and_a_cluster(data, client, tmp
     assert isinstance(client, Client)
     assert search.metadata == search.metadata_
     assert search.best_estimator_.calls_ == 9
+
+
+def test_a_directory_is_used_by_one_search_at_a_time(tmp_path):
+    first = Checkpoint(tmp_path, {}, seed=0)
+    with pytest.raises(RuntimeError, match="used by a search that is running"):
+        Checkpoint(tmp_path, {}, seed=0)
+    first.close()
+    Checkpoint(tmp_path, {}, seed=0).close()
+
+
+def test_folds_of_noise_do_not_share_a_checkpoint(tmp_path):
+    random = np.random.RandomState(0)
+    X, y = random.randn(300, 10), random.randint(2, size=300)
+    search = HyperbandSearchCV(
+        SGDClassifier(), {"alpha": loguniform(1e-5, 1)}, max_iter=9, random_state=0, client=None
+    )
+    expected = cross_val_score(search, X, y, cv=3)
+    np.testing.assert_array_equal(
+        cross_val_score(clone(search).set_params(checkpoint=tmp_path), X, y, cv=3), expected
+    )
+    assert abs(np.mean(expected) - 0.5) < 0.1
+    search.set_params(checkpoint=tmp_path).fit(X, y)
+    again = clone(search).fit(X, y)  # has a directory of its own
+    assert len(list((tmp_path / "clones").iterdir())) == 4
+    assert again.best_score_ == search.best_score_
+
+
+def weighted(model, X, y):
+    return model.score(X, y)
+
+
+SETTINGS = {"client": None, "random_state": 0, "max_iter": 3, "scoring": weighted}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"y": "flipped"}, "y: saved ndarray"),
+        ({"X": "one number"}, "X: saved ndarray"),
+        ({"weight": 2.0}, "fit parameter 'sample_weight'"),
+        ({"estimator": SGDClassifier(alpha=0.5)}, "estimator parameter 'alpha': saved 0.0001, now"),
+        ({"estimator": SGDRegressor()}, "estimator: saved"),
+        ({"parameters": {"eta0": [0.1, 0.3]}}, r"parameters\['eta0'\]: saved \[0.1, 0.2\], now"),
+        ({"scoring": lambda model, X, y: 1.0}, "scoring: saved function"),
+        ({"test_size": 0.3}, "test_size: saved None, now 0.3"),
+        ({"chunk_size": 50}, "chunk_size"),
+        ({"random_state": 1}, "random_state: saved 0, now 1"),
+        ({"tol": 0.1}, "tol: saved 0.001, now 0.1"),
+        ({"patience": True}, "patience"),
+        ({"error_score": 0.0}, "error_score: saved nan, now 0.0"),
+        ({"aggressiveness": 2}, "aggressiveness"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_changes_results_makes_another_search(data, tmp_path, change, named):
+    X, y = data[0], (data[1] > 0).astype(int)
+    weight = np.ones(len(y))
+    options = {"estimator": SGDClassifier(eta0=0.1), "parameters": {"eta0": [0.1, 0.2]}, **SETTINGS}
+    first = HyperbandSearchCV(**options, checkpoint=tmp_path, max_calls=1)
+    first.fit(X, y, sample_weight=weight)
+    if "y" in change:
+        y = 1 - y
+    elif "X" in change:
+        X = X.copy()
+        X[7, 3] += 1e-9
+    elif "weight" in change:
+        weight[5] = change["weight"]
+    else:
+        options |= change
+    second = HyperbandSearchCV(**options, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=f"belongs to another search .*{named}"):
+        second.fit(X, y, sample_weight=weight)
+
+
+def test_what_changes_no_result_does_not(data, tmp_path, client):
+    options = {"client": None, "random_state": 0, "max_iter": 9, "checkpoint": tmp_path}
+    space = {"slope": uniform(0, 1)}
+    HyperbandSearchCV(Counter(), space, **options, max_calls=40).fit(*data)
+    options |= {"client": client, "priority": "fifo", "slice_seconds": 3, "max_seconds": 500}
+    again = HyperbandSearchCV(Counter(), {"slope": uniform(0, 1)}, **options).fit(*data)
+    assert again.metadata == again.metadata_
+
+
+def test_the_search_does_not_wait_for_the_disk(tmp_path):
+    """The state of a model that was dropped meanwhile is not written at all."""
+    written = threading.Event()
+    fetched = []
+
+    def pickled(model):
+        def fetch():
+            written.wait()
+            fetched.append(model)
+            return b"x"
+
+        return fetch
+
+    checkpoint = Checkpoint(tmp_path, {}, seed=0)
+    workers = SimpleNamespace(pickled=pickled)
+    for model in range(5):
+        checkpoint.save_end(model, 1, False, [{"score": 1.0}], workers)  # returns at once
+    checkpoint.drop(4)
+    written.set()
+    checkpoint.flush()
+    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == [
+        "0.pickle", "1.pickle", "2.pickle", "3.pickle",
+    ]  # fmt: skip
+    checkpoint.close()
+    again = Checkpoint(tmp_path, {}, seed=0)
+    assert len(again.ends) == 5
+
+
+def test_a_disk_that_fails_ends_the_search(data, tmp_path, monkeypatch):
+    def full(path):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("accelerando.search._checkpoint.atomic_write", full)
+    with pytest.raises(OSError, match="no space left"):
+        HyperbandSearchCV(
+            Counter(), {"slope": uniform(0, 1)}, max_iter=9, client=None, checkpoint=tmp_path
+        ).fit(*data)
+
+
+@pytest.mark.parametrize("name", [".", "models", "log.pickle", "models/0.pickle"])
+def test_nothing_that_others_can_write_is_unpickled(tmp_path, name):
+    class Evil:
+        def __reduce__(self):
+            return (tmp_path / "pwned").touch, ()
+
+    Checkpoint(tmp_path, {}, seed=0).close()
+    target = tmp_path / ("log.pickle" if name in (".", "models") else name)
+    target.write_bytes(pickle.dumps(Evil()))
+    (tmp_path / name).chmod(0o777)
+    with pytest.raises(PermissionError, match="can be written by everybody"):
+        Checkpoint(tmp_path, {}, seed=0).state(0)
+    assert not (tmp_path / "pwned").exists()

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import uniform
 from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 from sklearn.svm import SVC
 
 from accelerando.search import _checks as checks
@@ -35,6 +37,13 @@ def test_an_estimator_that_cannot_be_pickled_runs_here_but_not_elsewhere(data, c
         ({"parameters": {"alpha": 3.0}}, r"parameters\['alpha'\] must be a list"),
         ({"parameters": {"alpha": []}}, r"parameters\['alpha'\] must be a list"),
         ({"parameters": "alpha"}, "parameters must be a dict"),
+        ({"parameters": [{}, {}]}, "parameters must name at least one parameter"),
+        ({"tol": "x"}, "'tol' parameter .* must be a number, nan or None"),
+        ({"verbose": "x"}, "'verbose' parameter .* 0 <= verbose <= 1. Got 'x'"),
+        ({"verbose": 2}, "'verbose' parameter .* 0 <= verbose <= 1. Got 2"),
+        ({"refit": False}, "'refit' parameter .* must be True"),
+        ({"refit": "nonsense"}, "'refit' parameter .* must be True .* Got 'nonsense'"),
+        ({"patience": 1}, "'patience' parameter"),
         (
             {"priority": "best"},
             "'priority' parameter of HyperbandSearchCV must be 'score' or 'fifo'. Got 'best'",
@@ -92,7 +101,24 @@ def test_error_scores(score):
 
 
 def test_names_with_a_prefix_are_left_to_the_estimator():
-    checks.check_estimator(SGDClassifier(), {"module__hidden": [1]}, y=[0])
+    class Net(Counter):
+        def __init__(self, module=None, slope=1.0, **options):
+            super().__init__(slope)
+            self.module = module
+
+        def set_params(self, **params):
+            return self
+
+    def module(hidden=3):
+        pass
+
+    checks.check_estimator(Net(module), {"module__hidden": [1]}, y=[0])
+    checks.check_estimator(Net(dict), {"module__anything": [1]}, y=[0])
+    with pytest.raises(ValueError, match=r"'module', has no argument 'hiden'. Did you mean 'hidd"):
+        checks.check_estimator(Net(module), {"module__hiden": [1]}, y=[0])
+    pipeline = make_pipeline(Normalizer(), SGDClassifier())
+    with pytest.raises(ValueError, match="set_params refuses parameters of the space"):
+        checks._try_parameters(pipeline, {"sgdclassifier__alhpa": [1]})
     with pytest.raises(ValueError, match="SGDClassifier requires y to be passed"):
         checks.check_estimator(SGDClassifier(), {"alpha": [1]}, y=None)
 

@@ -18,7 +18,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import SGDClassifier
 from sklearn.neural_network import MLPClassifier
 
-from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV, RandomIncrementalSearchCV
+from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV, IncrementalSearchCV
 
 from .conftest import mortal_cluster
 from .estimators import Counter, Logged, Raises, Suicidal
@@ -184,7 +184,7 @@ def test_a_lost_worker_costs_the_last_calls_of_its_models(
     doomed = Suicidal(
         seconds=0.01, log=str(log), flag=str(tmp_path / "killed"), cue=str(cue), at=80, fatal=True
     )
-    search = RandomIncrementalSearchCV(
+    search = IncrementalSearchCV(
         doomed, {"slope": [0.5]}, 1, max_iter=100, client=mortal, slice_seconds=0.05,
         fits_per_score=1000,
     )  # fmt: skip
@@ -215,7 +215,7 @@ def copies(search):
 
 def test_a_model_that_kills_its_workers_is_given_up(data, mortal):
     with pytest.warns(FitFailedWarning, match=r"fatal.*True"):
-        search = RandomIncrementalSearchCV(
+        search = IncrementalSearchCV(
             Suicidal(), {"fatal": [False, True]}, "grid", max_iter=3, client=mortal
         ).fit(*data)
     assert not search.best_params_["fatal"]
@@ -224,7 +224,7 @@ def test_a_model_that_kills_its_workers_is_given_up(data, mortal):
 
 def test_a_model_stays_where_it_is_unless_its_worker_is_busy(data, client, tmp_path):
     log = tmp_path / "log"
-    RandomIncrementalSearchCV(
+    IncrementalSearchCV(
         Logged(seconds=0.002, log=str(log)), {"slope": [0.1, 0.2]}, "grid", max_iter=40,
         client=client, slice_seconds=0.005,
     ).fit(*data)  # fmt: skip
@@ -302,3 +302,23 @@ def test_an_estimator_with_a_client_is_trained_in_this_process(data, client, tmp
     assert search.best_estimator_.client is client
     with pytest.raises(TypeError, match=r"cannot be pickled .* Dask client in a parameter"):
         clone(search).set_params(checkpoint=tmp_path).fit(*data)
+
+
+def test_lost_models_are_trained_again_within_the_memory(data, mortal, tmp_path, monkeypatch):
+    """A task may ask for one block at a time, also if a model must start again."""
+    monkeypatch.setattr("accelerando.search._roster.MOST_BYTES", 1.0)
+    asked = []
+    submit = mortal.submit
+
+    def counted(function, *args, **options):
+        if function.__name__ == "run_task":
+            asked.append(len(args[4]))
+        return submit(function, *args, **options)
+
+    monkeypatch.setattr(mortal, "submit", counted)
+    X, y = (da.from_array(part, chunks=100) for part in data)
+    doomed = Suicidal(flag=str(tmp_path / "killed"), at=5, fatal=True)
+    search = IncrementalSearchCV(doomed, {"slope": [0.5]}, 1, max_iter=7, client=mortal)
+    search.fit(X, y)
+    assert set(asked) == {1}
+    assert search.best_estimator_.calls_ == 7

@@ -11,9 +11,10 @@ from sklearn.base import is_classifier
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 
+from accelerando.search import IncrementalSearchCV
 from accelerando.search._data import chunk_of_call, find_classes, nbytes, split
 
-from .estimators import LearnsOne
+from .estimators import Counter, LearnsOne
 from .searches import counters, hyperband
 
 
@@ -201,3 +202,32 @@ def test_sizes_of_objects():
     assert nbytes(sparse.eye(100, format="csr")) > 800
     assert nbytes(pd.DataFrame({"a": array})) == 8000
     assert nbytes("text") < 100
+
+
+def test_empty_blocks_are_skipped():
+    lazy = da.from_array(np.arange(40.0).reshape(20, 2), chunks=(5, 2))
+    lazy = lazy[(lazy[:, 0] < 10) | (lazy[:, 0] >= 20)].compute_chunk_sizes()
+    assert 0 in lazy.chunks[0]
+    for part in (lazy, dd.from_dask_array(lazy, columns=["a", "b"])):
+        search = IncrementalSearchCV(Counter(), {"slope": [1.0]}, 1, max_iter=6, client=None).fit(
+            part, part[:, 0] if part is lazy else part["a"]
+        )
+        assert 0 not in search.best_estimator_.rows_
+        assert len(search.best_estimator_.rows_) == 6
+
+
+def test_empty_blocks_are_skipped_on_workers(client):
+    frame = pd.DataFrame({"a": np.arange(20.0), "b": 1.0})
+    lazy = dd.from_pandas(frame, npartitions=4)
+    lazy = lazy[(lazy.a < 5) | (lazy.a >= 10)]
+    search = IncrementalSearchCV(Counter(), {"slope": [1.0]}, 1, max_iter=6, client=client).fit(
+        lazy, lazy.a
+    )
+    assert 0 not in search.best_estimator_.rows_
+
+
+def test_a_block_of_one_row_is_trained_on():
+    X = da.from_array(np.zeros((9, 2)), chunks=(4, 2))
+    search = IncrementalSearchCV(Counter(), {"slope": [1.0]}, 1, max_iter=4, client=None)
+    search.fit(X, X[:, 0])
+    assert 0 not in search.best_estimator_.rows_

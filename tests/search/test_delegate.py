@@ -1,16 +1,18 @@
 """Methods of the best model."""
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 from scipy.stats import loguniform
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 
 from accelerando.search._delegate import _by_block
 
-from .searches import hyperband
+from .estimators import Counter
+from .searches import counters, hyperband
 
 
 def test_a_regressor(data):
@@ -58,3 +60,55 @@ def test_the_deciding_metric_scores(data):
     scoring = {"constant": lambda model, X, y: 0.25, "accuracy": "accuracy"}
     search = hyperband(scoring=scoring, refit="constant", max_iter=1).fit(*data)
     assert search.score(*data) == 0.25
+
+
+def test_predict_of_dask_arrays_with_any_number_of_dimensions():
+    class Sums(Counter):
+        def predict(self, X):
+            return X.reshape(len(X), -1).sum(axis=1)
+
+        def transform(self, X):
+            return np.stack([X, X], axis=-1)
+
+    for shape in ((6,), (6, 2), (6, 2, 3), (6, 2, 3, 2)):
+        X = np.arange(np.prod(shape), dtype=float).reshape(shape)
+        search = counters(max_iter=1)
+        search.best_estimator_ = Sums()
+        lazy = da.from_array(X, chunks=(2, *[1] * (len(shape) - 1)))
+        np.testing.assert_array_equal(search.predict(lazy).compute(), search.predict(X))
+        assert search.transform(lazy).shape == (*shape, 2)
+        np.testing.assert_array_equal(search.transform(lazy).compute(), search.transform(X))
+
+
+@pytest.mark.parametrize("scoring", [None, "roc_auc", "accuracy"])
+def test_a_score_of_dask_data_leaves_X_where_it_is(scoring, data):
+    X, y = data[0], (data[1] > 0).astype(int)
+    search = hyperband(scoring=scoring).fit(X, y)
+    largest = []
+
+    def block(part):
+        largest.append(len(part))
+        return part
+
+    lazy = da.from_array(X, chunks=(100, 4)).map_blocks(block, dtype=X.dtype)
+    best, scorer = search.best_estimator_, search.scorer_
+    assert search.score(lazy, da.from_array(y, chunks=100)) == pytest.approx(scorer(best, X, y))
+    seen = []
+    search.best_estimator_ = Watched(best, seen)
+    with dask.config.set(scheduler="threads"):  # also if a test before has left a client
+        search.score(lazy, da.from_array(y, chunks=100))
+    assert max(seen) == 100
+
+
+class Watched(ClassifierMixin, BaseEstimator):
+    def __init__(self, model, seen):
+        self.model, self.seen = model, seen
+        self.classes_ = model.classes_
+
+    def predict(self, X):
+        self.seen.append(len(X))
+        return self.model.predict(X)
+
+    def decision_function(self, X):
+        self.seen.append(len(X))
+        return self.model.decision_function(X)

@@ -120,6 +120,10 @@ def test_asha_drops_who_can_never_be_promoted():
 
 def test_plateau_needs_a_past_of_patience_calls():
     assert not plateaued([(1, 0.5), (2, 0.5)], patience=3, tol=0.0)
+    assert plateaued([(1, 0.5), (3, 0.5)], patience=3, tol=0.0)
+    assert plateaued([(1, math.nan), (3, math.nan)], patience=3, tol=0.0)
+    assert not plateaued([(1, 0.5), (3, 0.5)], patience=3, tol=math.nan)
+    assert not plateaued([(1, 0.5), (3, 0.5)], patience=3, tol=None)
     assert plateaued([(1, 0.5), (4, 0.5)], patience=3, tol=0.0)
     assert plateaued([(1, 0.9), (2, 0.1), (4, 0.3)], patience=3, tol=0.0)
     assert not plateaued([(1, math.nan), (4, 0.5)], patience=3, tol=0.0)

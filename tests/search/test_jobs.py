@@ -23,6 +23,7 @@ def queue(n_models=4, calls=9, **settings):
 
 def workers(n_slots=1, free=1, min_task_seconds=0.0, where=None):
     return SimpleNamespace(
+        most_calls=lambda first: 10**9,
         n_slots=n_slots, free_slots=free, min_task_seconds=min_task_seconds,
         location=(where or {}).get,
     )  # fmt: skip

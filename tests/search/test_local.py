@@ -74,14 +74,14 @@ def test_an_interrupt_leaves_no_half_trained_state():
     with pytest.raises(KeyboardInterrupt):
         local.wait(0.0)
     assert local.location(0) is None
-    assert local.pickled(0) is None
+    assert local.pickled(0)() is None
 
 
 def test_states_are_stored_pickled_and_dropped():
     local = workers()
     local.put(3, State(Counter(), calls=4))
     assert local.location(3) == "here"
-    assert pickle.loads(local.pickled(3)).calls == 4
+    assert pickle.loads(local.pickled(3)()).calls == 4
     local.drop([3, 8])
     assert local.get(3) is None
     local.put(3, State(Counter()))

@@ -14,7 +14,7 @@ SEARCHES = [
     for name in (
         "AsyncHalvingSearchCV",
         "HyperbandSearchCV",
-        "RandomIncrementalSearchCV",
+        "IncrementalSearchCV",
         "SuccessiveHalvingSearchCV",
     )
 ]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from accelerando.search._data import Chunk, ChunkGroup, Data, chunk_of_call
-from accelerando.search._placement import Placement
+from accelerando.search._placement import MANY_CALLS, Placement
 from accelerando.search._task import BoxedChunk, TaskContext
 
 SPEC = SimpleNamespace(n_chunks=3, seed=0)
@@ -77,3 +77,11 @@ def test_a_cleared_placement_sends_everything_again():
     placed.clear()
     placed.on("a")
     assert (len(placed.client.scattered), placed.client.computed) == (2, 2)
+
+
+def test_a_task_asks_for_no_more_blocks_than_fit():
+    data = Data([None] * 4, [(i, 0) for i in range(4)], None, lazy=True, group_bytes=[100] * 4)
+    spec = SimpleNamespace(n_chunks=4, seed=0)
+    placement = Placement(None, SimpleNamespace(spec=spec), data)
+    assert [placement.most_calls(0, budget) for budget in (50, 100, 250)] == [1, 1, 2]
+    assert placement.most_calls(0, 400) == MANY_CALLS

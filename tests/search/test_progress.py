@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 from scipy.stats import uniform
 
+from accelerando import _progress
 from accelerando.search import HyperbandSearchCV
 from accelerando.search._bracket_run import Model, Settings
-from accelerando.search._progress import progress_table, time_left
+from accelerando.search._progress import Progress, leaders, progress_table, time_left
 
 from .estimators import Counter
 
@@ -65,3 +66,44 @@ def test_the_time_left_follows_the_mean_call_and_the_limit():
     started = driver()
     started.calls = 0
     assert time_left(started, 20) == "?"
+
+
+def racing():
+    """Seven models with scores, of which the sixth is the best and the last has none."""
+    bracket = SimpleNamespace(index=0)
+    state = driver()
+    state.models = {
+        i: Model(i, bracket, {"a": i / 3, "kind": "<b>"}, calls=i, score=score)
+        for i, score in enumerate([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, math.nan])
+    }
+    state.best = state.models[5]
+    return state
+
+
+def test_the_leaders_are_the_best_models_in_their_order():
+    assert [row[:3] for row in leaders(racing())] == [
+        (str(i), str(i), f"0.{i + 1}000") for i in (5, 4, 3, 2, 1)
+    ]
+    assert leaders(racing())[0][3] == "a=1.667, kind='<b>'"
+
+
+def test_progress_is_a_line_in_a_log_and_plain_html_in_a_notebook():
+    shown = Progress(racing(), PLAN, "nightly")
+    assert str(shown) == (
+        "nightly: best 0.6000 · 5/20 calls · 10 s, 30 s left · leader: 5 a=1.667, kind='<b>'"
+    )
+    page = shown._repr_html_()
+    assert page.count("<table>") == 2
+    assert "<td>0.6000</td><td>a=1.667, kind=&#x27;&lt;b&gt;&#x27;</td>" in page
+    assert "<script" not in page
+    assert "<b>" not in page
+
+
+def test_a_log_gets_a_line_now_and_then_and_both_tables_at_the_end(data, capsys, monkeypatch):
+    monkeypatch.setattr(_progress, "PLAIN_SECONDS", 0.0)
+    HyperbandSearchCV(
+        Counter(), {"slope": uniform(0, 1)}, max_iter=9, client=None, verbose=True, random_state=0
+    ).fit(*data)
+    lines = capsys.readouterr().out.split("\n")
+    assert sum(" · leader: bracket=" in line for line in lines) > 3
+    assert any(line.startswith("leaders") for line in lines)

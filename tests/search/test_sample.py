@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import uniform
 
+from accelerando.search import IncrementalSearchCV
 from accelerando.search._sample import GridSampler, RandomSampler, check_space
 
+from .estimators import Counter
 from .searches import hyperband
 
 
@@ -26,6 +28,28 @@ def test_draws_depend_on_the_seed_and_the_number_only():
     assert sampler.draw(5) != sampler.draw(6)
     assert sampler.draw(5) != RandomSampler(sampler.spaces, seed=4).draw(5)
     assert {sampler.draw(model)["kind"] for model in range(20)} == {"a", "b"}
+
+
+def test_lists_are_drawn_without_replacement():
+    spaces = [{"x": list(range(5)), "y": ["a", "b"]}, {"z": np.arange(10)}]
+    sampler = RandomSampler(spaces, seed=0, n_models=50)
+    for first in (0, 20):  # every combination once, then all again
+        drawn = {repr(sampler.draw(model)) for model in range(first, first + 20)}
+        assert len(drawn) == 20
+    assert [sampler.draw(i) for i in range(20)] != [sampler.draw(i) for i in range(20, 40)]
+    few = RandomSampler(spaces, seed=0, n_models=7)
+    assert len({repr(few.draw(model)) for model in range(7)}) == 7
+
+
+def test_a_space_that_is_smaller_than_the_plan_is_said(data):
+    space = {"slope": [0.1, 0.2, 0.3, 0.4]}
+    with pytest.warns(UserWarning, match="4 combinations, fewer than the 17 models of the plan"):
+        search = hyperband(Counter(), space).fit(*data)
+    assert search.metadata == search.metadata_
+    with pytest.warns(UserWarning, match="4 combinations, fewer than the 10 models"):
+        search = IncrementalSearchCV(Counter(), space, max_iter=2, client=None).fit(*data)
+    assert sorted(search.cv_results_["param_slope"]) == space["slope"]
+    assert search.metadata["n_models"] == 4
 
 
 def test_the_order_of_names_in_a_space_does_not_matter():
@@ -60,3 +84,6 @@ def test_a_space_becomes_a_list_of_spaces():
     space = {"alpha": np.array([1, 2]), "beta": uniform(0, 1)}
     assert check_space(space) == [space]
     assert check_space((space, {})) == [space, {}]
+    for empty in ({}, [{}, {}]):
+        with pytest.raises(ValueError, match="parameters must name at least one parameter"):
+            check_space(empty)

@@ -1,10 +1,6 @@
 """Tasks on Dask workers: results, reports, and Ctrl-C."""
 
-import os
 import pickle
-import signal
-import socket
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -94,32 +90,3 @@ def test_dask_sees_the_size_of_the_data():
     state = State(Counter())
     state.estimator.rows_ = rows
     assert 80_000 <= TaskResult({0: state, 1: State(Counter())}, []).__sizeof__() < 82_000
-
-
-def test_workers_of_the_same_terminal_ignore_ctrl_c_until_the_search_ends():
-    before = signal.getsignal(signal.SIGINT)
-    worker = SimpleNamespace()
-    try:
-        task.ignore_interrupts(os.getpgid(0), socket.gethostname(), worker)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        task.restore_interrupts(worker)
-        assert signal.getsignal(signal.SIGINT) is before
-    finally:
-        signal.signal(signal.SIGINT, before)
-    task.restore_interrupts(worker)  # nothing is left to restore
-
-
-@pytest.mark.parametrize("where", ["group", "host", "thread"])
-def test_other_workers_keep_their_handler(where):
-    before = signal.getsignal(signal.SIGINT)
-    group = os.getpgid(0) + (where == "group")
-    host = socket.gethostname() + ("x" if where == "host" else "")
-    worker = SimpleNamespace()
-    if where == "thread":
-        thread = threading.Thread(target=task.ignore_interrupts, args=(group, host, worker))
-        thread.start()
-        thread.join()
-    else:
-        task.ignore_interrupts(group, host, worker)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert vars(worker) == {}

@@ -54,7 +54,7 @@ def test_tpe_in_a_search_on_conditional_spaces(data):
         ).fit(*data)
         for _ in range(2)
     ]
-    assert searches[0].cv_results_["params"] == searches[1].cv_results_["params"]
+    assert [*searches[0].cv_results_["params"]] == [*searches[1].cv_results_["params"]]
     assert searches[0].metadata_ == searches[0].metadata
     random = HyperbandSearchCV(
         SGDClassifier(), spaces, max_iter=27, client=None, random_state=0

@@ -1,6 +1,7 @@
 """Training one model: slices, scores, patience, and random numbers."""
 
 import dataclasses
+import math
 import random
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from accelerando.search import RandomIncrementalSearchCV
+from accelerando.search import IncrementalSearchCV
 from accelerando.search._data import Chunk
 from accelerando.search._train import Slice, State, TrainingSpec, train_slice
 
@@ -40,12 +41,12 @@ def test_slices_are_scored_inside_a_rung(data):
 
 def test_tol_is_what_patience_asks_for(data):
     steady = {"slope": [0.01]}
-    patient = RandomIncrementalSearchCV(
+    patient = IncrementalSearchCV(
         Counter(), steady, 1, patience=5, tol=0.02, max_iter=50, client=None
     )
     assert patient.fit(*data).metadata_["partial_fit_calls"] == 50
     demanding = clone(patient).set_params(tol=0.2)
-    assert demanding.fit(*data).metadata_["partial_fit_calls"] == 6
+    assert demanding.fit(*data).metadata_["partial_fit_calls"] == 5
 
 
 def chunks(n=3):
@@ -82,7 +83,10 @@ def test_scores_are_taken_when_they_are_due_and_at_the_end():
 
 def test_patience_stops_a_model_on_a_plateau():
     _, report = train(spec(Counter(slope=0.0), score_every=1, patience=2, tol=0.1), stop=9)
-    assert (report.calls, report.stopped) == (3, True)
+    assert (report.calls, report.stopped) == (2, True)
+    for never in (math.nan, None):
+        _, report = train(spec(Counter(slope=0.0), score_every=1, patience=2, tol=never), stop=9)
+        assert (report.calls, report.stopped) == (9, False)
     _, report = train(spec(Counter(slope=1.0), score_every=1, patience=2, tol=0.1), stop=9)
     assert (report.calls, report.stopped) == (9, False)
 

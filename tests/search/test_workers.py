@@ -27,6 +27,6 @@ def test_every_member_is_there_with_the_same_parameters(cls, name):
 
 def test_the_interface_is_complete():
     assert MEMBERS == [
-        "busy", "close", "drop", "free_slots", "get", "location", "min_task_seconds", "n_slots",
-        "pickled", "put", "submit", "wait",
+        "busy", "close", "drop", "free_slots", "get", "location", "min_task_seconds", "most_calls",
+        "n_slots", "pickled", "present", "put", "submit", "wait", "want",
     ]  # fmt: skip

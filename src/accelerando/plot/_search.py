@@ -45,8 +45,8 @@ def search(search: Any, *, max_models: int = 200, log_scale: bool = True) -> Fig
     >>> from sklearn.datasets import make_classification
     >>> from sklearn.linear_model import SGDClassifier
     >>> from accelerando import plot
-    >>> from accelerando.search import RandomIncrementalSearchCV
-    >>> fitted = RandomIncrementalSearchCV(
+    >>> from accelerando.search import IncrementalSearchCV
+    >>> fitted = IncrementalSearchCV(
     ...     SGDClassifier(), {"alpha": [1e-4, 1e-2]}, "grid", max_iter=2, client=None
     ... ).fit(*make_classification(random_state=0))
     >>> [axes.get_title() for axes in plot.search(fitted).axes]

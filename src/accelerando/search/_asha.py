@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY
 from typing import Any
 
-from accelerando._validation import check, check_integer
+from accelerando._validation import check, check_choice, check_integer
 from accelerando.search._base import BaseSearchCV
 from accelerando.search._bracket_run import BracketRun
 from accelerando.search._halving import async_halving
@@ -13,6 +14,8 @@ from accelerando.search._parameters import search_class
 from accelerando.search._plan import Bracket, Rung
 
 __all__ = ["AsyncHalvingSearchCV"]
+
+IN_FLIGHT = 8  # a number that does not depend on the workers
 
 
 @search_class
@@ -29,9 +32,13 @@ class AsyncHalvingSearchCV(BaseSearchCV):
         Calls of the last rung.
     aggressiveness : int, default=3
         The best one in ``aggressiveness`` models of a rung are promoted.
-    in_flight : int, default=8
-        Number of models in training at a time on the simulated clock (see Notes). More workers
-        than this stay idle.
+    in_flight : int, optional
+        Number of models in training at a time. More workers than this stay idle. By default it is
+        8, or, if ``deterministic`` is False, twice the number of models that the workers can train
+        at this moment.
+    deterministic : bool, default=True
+        True makes the same decisions on any number of workers. False decides in the order in which
+        models arrive, so that no worker waits for a slow model (see Notes).
 
     Attributes
     ----------
@@ -43,7 +50,9 @@ class AsyncHalvingSearchCV(BaseSearchCV):
     -----
     In the paper a promotion depends on which worker finishes first. Here results are processed in
     the order of a simulated clock in which every call takes one unit of time, so that one
-    ``random_state`` gives the same search on any number of workers.
+    ``random_state`` gives the same search on any number of workers. That has a price: if calls
+    take different times, decisions wait for slow models, and so do workers. Calls that differ by a
+    factor of ten can keep more than half of the workers idle. Use ``deterministic=False`` then.
 
     References
     ----------
@@ -63,7 +72,7 @@ class AsyncHalvingSearchCV(BaseSearchCV):
     aggressiveness: int = 3
     test_size: float | int | None = None
     patience: bool | int = False
-    tol: float = 1e-3
+    tol: float | None = 1e-3
     random_state: Any = None
     scoring: Any = None
     verbose: bool | float = False
@@ -72,7 +81,8 @@ class AsyncHalvingSearchCV(BaseSearchCV):
     predict_proba_meta: Any = None
     transform_meta: Any = None
     _: KW_ONLY
-    in_flight: int = 8
+    in_flight: int | None = None
+    deterministic: bool = True
 
     def _rung_calls(self) -> tuple[int, ...]:
         calls = [self.n_initial_iter]
@@ -84,8 +94,10 @@ class AsyncHalvingSearchCV(BaseSearchCV):
 
     def _brackets(self) -> tuple[Bracket, ...]:
         """Return the plan if no model is promoted too early."""
-        for name in ("n_initial_parameters", "n_initial_iter", "max_iter", "in_flight"):
+        for name in ("n_initial_parameters", "n_initial_iter", "max_iter"):
             check_integer(self, name, getattr(self, name))
+        check_integer(self, "in_flight", self.in_flight, also={None: "None (chosen for you)"})
+        check_choice(self, "deterministic", self.deterministic, (True, False))
         check_integer(self, "aggressiveness", self.aggressiveness, minimum=2)
         first, last = self.n_initial_iter, self.max_iter
         check(last >= first, self, "max_iter", f"at least n_initial_iter={first}", last)
@@ -93,7 +105,12 @@ class AsyncHalvingSearchCV(BaseSearchCV):
         rungs = [Rung(n // eta**k, calls) for k, calls in enumerate(self._rung_calls())]
         return (Bracket(0, tuple(rung for rung in rungs if rung.n_models)),)
 
-    def _bracket_runs(self) -> list[BracketRun]:
+    def _bracket_runs(self, n_slots: Callable[[], int] = lambda: 1) -> list[BracketRun]:
         n, calls = self.n_initial_parameters, self._rung_calls()
-        steps = async_halving(n, calls, self.aggressiveness, self.in_flight)
+        in_flight: int | Callable[[], int]
+        if self.in_flight is not None:
+            in_flight = self.in_flight
+        else:
+            in_flight = IN_FLIGHT if self.deterministic else lambda: 2 * n_slots()
+        steps = async_halving(n, calls, self.aggressiveness, in_flight, self.deterministic)
         return [BracketRun(self._brackets()[0], steps)]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import dask
+from distributed import Client
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
@@ -19,16 +24,25 @@ from accelerando.search import _checks as checks
 from accelerando.search._bracket_run import BracketRun, Settings
 from accelerando.search._checkpoint import Checkpoint
 from accelerando.search._cluster import DaskWorkers
-from accelerando.search._data import Data, find_classes, split
+from accelerando.search._data import Data, find_classes, split, without_empty_groups
 from accelerando.search._delegate import BestModelMixin
 from accelerando.search._driver import Driver
+from accelerando.search._folds import FoldWorkers, Splits, fold_data, make_splits
+from accelerando.search._identity import fingerprint, search_identity
 from accelerando.search._local import LocalWorkers
 from accelerando.search._parameters import SharedParameters
 from accelerando.search._plan import Bracket, total
-from accelerando.search._progress import progress_table
+from accelerando.search._progress import Progress
+from accelerando.search._refit import (
+    all_rows,
+    futures_resolved,
+    own_processes,
+    resolve,
+    train_once,
+)
 from accelerando.search._results import best_model, cv_results, metadata_of, model_history
 from accelerando.search._sample import RandomSampler, Sampler, check_space
-from accelerando.search._train import MAIN_METRIC, TrainingSpec, copy_estimator
+from accelerando.search._train import MAIN_METRIC, Slice, TrainingSpec, copy_estimator
 from accelerando.search._workers import Workers
 
 __all__ = ["BaseSearchCV"]
@@ -39,12 +53,16 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
 
     # Positional parameters: each subclass has them, in the order of Dask-ML's class.
     patience: bool | int
-    tol: float
+    tol: float | None
     test_size: float | int | None
     random_state: Any
     scoring: Any
     verbose: bool | float
     prefix: str
+
+    stop_reason_: str
+    _without_columns: tuple[str, ...] = ()  # of history_ and cv_results_
+    _is_clone = False  # a clone has a checkpoint of its own, such as each fold of cross_val_score
 
     # ---- defined by the subclasses -----------------------------------------------------------
 
@@ -53,8 +71,11 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         """Return the plan, after a check of its parameters."""
 
     @abstractmethod
-    def _bracket_runs(self) -> list[BracketRun]:
-        """Return the brackets with the generators that decide."""
+    def _bracket_runs(self, n_slots: Callable[[], int] = lambda: 1) -> list[BracketRun]:
+        """Return the brackets with the generators that decide.
+
+        `n_slots` returns the number of models that the workers can train at this moment.
+        """
 
     def _patience_calls(self) -> int | None:
         longest = max(bracket.max_calls for bracket in self._brackets())
@@ -104,7 +125,7 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
 
         Parameters
         ----------
-        X, y : array-like or Dask array
+        X, y : array-like, Dask array or Dask future
             All data. The search holds out ``test_size`` of it for validation, the same rows for
             all models.
         groups : array-like, optional
@@ -118,46 +139,100 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         -------
         self
         """
+        with futures_resolved(self):
+            return self._fit(resolve(X), resolve(y), resolve(groups), resolve(fit_params))
+
+    def _fit(self, X: Any, y: Any, groups: Any, fit_params: dict[str, Any]) -> Any:
         checks.check_parameters(self, len(self._brackets()))
         patience = self._patience_calls()
         checks.check_estimator(self.estimator, self.parameters, y)
         checks.check_fit_params(self.estimator, fit_params)
         scorer = checks.make_scorer(self.estimator, self.scoring)
         metrics = checks.check_metrics(self, scorer)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        checkpoint = self._open_checkpoint(X, seed, patience)
-        seed = seed if checkpoint is None else checkpoint.seed
-        data, constant = split(
-            X,
-            y,
-            test_size=self.test_size,
-            chunk_size=self.chunk_size,
-            seed=seed,
-            groups=groups,
-            fit_params={**find_classes(self.estimator, y, fit_params), **fit_params},
-        )
-        spec = TrainingSpec(
-            estimator=self.estimator,
-            scorer=scorer,
-            metric=str(self.refit) if metrics else MAIN_METRIC,
-            seed=seed,
-            n_chunks=len(data.locations),
-            fit_params=constant,
-            patience=patience,
-            tol=self.tol,
-            score_every=self._score_every(patience),
-        )
-        self._search(spec, data, checkpoint, metrics)
+        fit_params = {**find_classes(self.estimator, y, fit_params), **fit_params}
+        splits = make_splits(self, X, y, groups)
+        with (
+            self._opened_checkpoint(X, y, groups, fit_params, splits) as (checkpoint, seed),
+            self._opened_client() as client,
+        ):
+            folds = None
+            if splits is not None:
+                data, constant, folds = fold_data(X, y, splits, self.chunk_size, seed, fit_params)
+            else:
+                data, constant = split(
+                    X,
+                    y,
+                    test_size=self.test_size,
+                    chunk_size=self.chunk_size,
+                    seed=seed,
+                    groups=groups,
+                    fit_params=fit_params,
+                    validation=self.validation_data,
+                )
+            data = without_empty_groups(data, client)
+            spec = TrainingSpec(
+                estimator=self.estimator,
+                scorer=scorer,
+                metric=str(self.refit) if isinstance(self.refit, str) else MAIN_METRIC,
+                seed=seed,
+                n_chunks=len(data.locations) if folds is None else len(folds.chunks[0]),
+                folds=folds,
+                fit_params=constant,
+                patience=patience,
+                tol=self.tol,
+                score_every=self._score_every(patience),
+                max_call_seconds=self.max_call_seconds,
+            )
+            self._search(spec, data, client, checkpoint, metrics)
+            if self.refit_all or folds is not None:
+                everything = all_rows(X, y, self.chunk_size, seed, fit_params, client)
+                workers = self._workers(spec.without_scores(everything), everything, client)
+                with contextlib.closing(workers):
+                    self.best_estimator_ = train_once(workers, self._best_job, self.stop_reason_)
+            self._copy_feature_names()
         return self
+
+    @contextlib.contextmanager
+    def _opened_client(self) -> Iterator[Client | None]:
+        """Yield the client that trains the models; None for this process."""
+        if self.n_jobs is None:
+            yield checks.choose_client(self)
+            return
+        with own_processes(self.n_jobs) as client:
+            yield client
+
+    def to_optuna(self, study_name: str | None = None, storage: Any = None) -> Any:
+        """Return the search as a study of Optuna, with a trial for each model.
+
+        Parameters
+        ----------
+        study_name : str, optional
+            Name of the study.
+        storage : str or optuna storage, optional
+            Where the study is written, such as "sqlite:///search.db", which optuna-dashboard shows.
+            By default it is in memory.
+
+        Returns
+        -------
+        optuna.Study
+        """
+        from accelerando.search._optuna import to_study
+
+        return to_study(self, study_name, storage)
 
     # ---- the search --------------------------------------------------------------------------
 
     def _search(
-        self, spec: TrainingSpec, data: Data, checkpoint: Checkpoint | None, metrics: Sequence[str]
+        self,
+        spec: TrainingSpec,
+        data: Data,
+        client: Client | None,
+        checkpoint: Checkpoint | None,
+        metrics: Sequence[str],
     ) -> None:
         """Run the driver, and set the attributes while the workers still hold the models."""
         sampler = self._sampler(spec.seed)
-        plan = self.metadata
+        plan = total(self._brackets())
         interrupt = Interrupt()
         requested = threading.Event()
 
@@ -165,21 +240,28 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
             return interrupt.pending or requested.is_set()
 
         def show(driver: Driver) -> None:
-            display.show(lambda: progress_table(driver, plan, self.prefix))
+            display.show(lambda: Progress(driver, plan, self.prefix))
 
         with contextlib.ExitStack() as stack:
             self._stop = requested
             stack.callback(self.__dict__.pop, "_stop")
-            workers = self._workers(spec, data, stop_requested)
+            began = time.monotonic()
+
+            def ended() -> bool:
+                limit = checks.limit_seconds(self)
+                return stop_requested() or (limit is not None and time.monotonic() - began >= limit)
+
+            workers = self._workers(spec, data, client, stop_requested, ended)
             stack.callback(workers.close)
             display = stack.enter_context(LiveDisplay(bool(self.verbose), keep=True))
             self._driver = Driver(
-                self._bracket_runs(),
+                self._bracket_runs(lambda: workers.n_slots),
                 sampler,
                 self._settings(spec.metric),
                 checkpoint=checkpoint,
                 stop_requested=stop_requested,
                 on_progress=show,
+                local_workers=lambda: None if data.lazy else self._workers(spec, data, None),
             )
             stack.callback(self.__dict__.pop, "_driver")
             try:
@@ -187,14 +269,17 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
                     self._driver.run(workers)
             except KeyboardInterrupt:
                 self._driver.reason = "interrupted"
+            if checkpoint is not None:
+                checkpoint.flush()  # while the workers hold the states
             self._set_attributes(self._driver, spec.scorer, metrics)
 
     def _settings(self, metric: str) -> Settings:
         return Settings(
             priority=self.priority,
             slice_seconds=self.slice_seconds,
-            max_seconds=self.max_seconds,
+            max_seconds=checks.limit_seconds(self),
             max_calls=self.max_calls,
+            target_score=self.target_score,
             error_score=self.error_score,
             metric=metric,
             model_id=self._model_id,
@@ -202,59 +287,96 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
 
     def _sampler(self, seed: int) -> Sampler:
         spaces = check_space(self.parameters)
+        n_models = sum(bracket.n_models for bracket in self._brackets())
+        checks.check_size(self, n_models)
         if self.sampler == "tpe":
             from accelerando.search._tpe import TPESampler
 
-            return TPESampler(spaces, seed)
-        return RandomSampler(spaces, seed)
+            return TPESampler(spaces, seed, n_models)
+        return RandomSampler(spaces, seed, n_models)
 
     def _workers(
-        self, spec: TrainingSpec, data: Data, stop_requested: Callable[[], bool]
+        self,
+        spec: TrainingSpec,
+        data: Data,
+        client: Client | None,
+        stop_requested: Callable[[], bool] = lambda: False,
+        ended: Callable[[], bool] = lambda: False,
     ) -> Workers:
-        client = checks.choose_client(self)
         if client is not None or self.checkpoint is not None:
             checks.check_pickle(spec)
+        if spec.folds is not None:  # patience looks at the mean; all folds make the same calls
+            inner = replace(spec, patience=None)
+            if client is None:
+                return FoldWorkers(LocalWorkers(inner, data, lambda: False), spec)
+            return FoldWorkers(DaskWorkers(client, inner, data, ended), spec)
         if client is None:
             return LocalWorkers(spec, data, stop_requested)
-        return DaskWorkers(client, spec, data)
+        return DaskWorkers(client, spec, data, ended)
 
-    def _open_checkpoint(self, X: Any, seed: int, patience: int | None) -> Checkpoint | None:
+    @contextlib.contextmanager
+    def _opened_checkpoint(
+        self, X: Any, y: Any, groups: Any, fit_params: dict[str, Any], splits: Splits | None
+    ) -> Iterator[tuple[Checkpoint | None, int]]:
+        """Yield the checkpoint, if there is one, and the seed of the search."""
+        random_state = self.random_state
         if self.checkpoint is None:
-            return None
+            yield None, int(check_random_state(random_state).randint(2**31 - 1))
+            return
+        identity = search_identity(self, X, y, groups, fit_params, self._brackets(), splits)
+        directory = Path(self.checkpoint)
+        if self._is_clone:
+            directory = directory / "clones" / fingerprint(identity).split()[-1]
         rows = X.npartitions if dask.is_dask_collection(X) else count_rows(X)
-        identity = {
+        former = {
             "search": type(self).__name__,
             "plan": total(self._brackets()),
             "estimator": type(self.estimator).__name__,
             "parameters": [sorted(space) for space in check_space(self.parameters)],
             "rows": int(rows),
             "random_state": repr(self.random_state),
-            "patience": patience,
+            "patience": self._patience_calls(),
             "sampler": self.sampler,
         }
-        return Checkpoint(self.checkpoint, identity, seed)
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+        checkpoint = Checkpoint(directory, identity, seed, former)
+        try:
+            yield checkpoint, checkpoint.seed
+        finally:
+            checkpoint.close()
 
     def _set_attributes(
         self, driver: Driver, scorer: Callable[..., Any], metrics: Sequence[str]
     ) -> None:
         best, state = best_model(driver)
         scored = [model for model in driver.models.values() if model.rows]
-        self.history_ = sorted(driver.history, key=lambda row: float(row["elapsed_wall_time"]))
+        history = sorted(driver.history, key=lambda row: float(row["elapsed_wall_time"]))
+        self.history_ = [
+            {name: value for name, value in row.items() if name not in self._without_columns}
+            for row in history
+        ]
         self.model_history_ = model_history(self.history_)
-        self.cv_results_ = cv_results(scored, metrics)
         self.metadata_ = self._described(metadata_of(scored, self._brackets()))
         self.best_index_ = scored.index(best)
+        self._best_job = Slice(best.number, best.params, best.calls, best.calls, best.calls, inf)
         self.best_estimator_ = state.estimator
         self.best_score_ = best.score
         self.best_params_ = best.params
+        several = [name.removeprefix("score_") for name in best.rows[-1] if name[:6] == "score_"]
+        several = [name for name in several if name != "time"]
+        metrics = metrics or several  # a scorer of the user's own may return a dict
+        results = cv_results(scored, metrics)
+        self.cv_results_ = {k: v for k, v in results.items() if k not in self._without_columns}
         self.multimetric_ = bool(metrics)
-        self.scorer_ = getattr(scorer, "_scorers", scorer) if metrics else scorer
-        self.n_splits_ = 1
+        self.scorer_ = getattr(scorer, "_scorers", scorer)
+        self.n_splits_ = len(best.rows[-1].get("split_scores", [0]))
         self.n_iter_ = best.calls
         self.stop_reason_ = driver.reason
         self.n_live_models_ = driver.n_live
         self._best_so_far = self.best_so_far_
-        names = getattr(state.estimator, "feature_names_in_", None)
+
+    def _copy_feature_names(self) -> None:
+        names = getattr(self.best_estimator_, "feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = names
 
@@ -265,7 +387,9 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
             name: copies[name](value) if name in copies else clone(value, safe=False)
             for name, value in self.get_params(deep=False).items()
         }
-        return type(self)(**params)
+        copied = type(self)(**params)
+        copied._is_clone = True
+        return copied
 
 
 def _copy(estimator: Any) -> Any:

@@ -65,6 +65,7 @@ class Settings:
     slice_seconds: float = 1.5
     max_seconds: float | None = None
     max_calls: int | None = None
+    target_score: float | None = None
     error_score: float | str = math.nan
     metric: str = "score"
     model_id: Callable[[int, int], Any] = lambda bracket, number: number

@@ -6,37 +6,36 @@ that Dask runs twice gives the same state twice. The driver does not wait for re
 its reports as an event, which takes one message.
 
 If a worker dies, its models continue from a copy on another worker, or start again at the first
-call.
+call. No method waits for a worker: tasks that cannot be sent are kept until there is one, so that
+the driver can honor its limits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import os
 import queue
-import socket
+import threading
 import time
 import uuid
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
 from distributed import Client, Future
 
-from accelerando._dask import stop_listening, workers_of
+from accelerando._dask import stop_listening
+from accelerando._shield import shielded
 from accelerando.search._copies import StateCopies, StateLocation
 from accelerando.search._data import Data
+from accelerando.search._losses import LostTasks, Task, error_of, is_loss
 from accelerando.search._placement import Placement, WorkerData
+from accelerando.search._roster import Roster, result_of
 from accelerando.search._task import (
     TaskContext,
     TaskResult,
-    ignore_interrupts,
     pickle_of,
     reports_of,
-    restore_interrupts,
     run_task,
     state_of,
 )
@@ -45,23 +44,7 @@ from accelerando.search._train import Report, Slice, State, TrainingSpec
 __all__ = ["DaskWorkers"]
 
 PREFETCH_SECONDS = 0.05  # a worker receives its next task this long before the current one ends
-REFRESH_SECONDS = 1.0  # between two requests for the list of workers
-WARN_SECONDS = 30.0  # without any worker before the user is warned
 EVENT_SECONDS = 2.0  # a finished task without an event for this long has lost it
-MAX_LOSSES = 3  # a model whose task is lost this often is considered the cause
-
-
-@dataclass
-class Task:
-    """A task that was submitted to the cluster."""
-
-    number: int
-    slices: Sequence[Slice]
-    future: Future
-    worker: str
-    seconds: float  # estimated duration
-    begun: float  # when it was submitted, or when the previous task of its thread ended
-    finished_at: float | None = None
 
 
 class DaskWorkers:
@@ -75,28 +58,37 @@ class DaskWorkers:
         Settings of the search.
     data : Data
         Placed on each worker once.
+    ended : callable
+        Returns True if the search has reached a limit or was asked to stop. Then nothing is
+        waited for that may never come.
     """
 
     min_task_seconds = 0.1  # so that the few milliseconds per task do not matter
 
-    def __init__(self, client: Client, spec: TrainingSpec, data: Data) -> None:
+    def __init__(
+        self,
+        client: Client,
+        spec: TrainingSpec,
+        data: Data,
+        ended: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.client = client
+        self.ended = ended
         self.topic = f"accelerando-search-{uuid.uuid4().hex[:12]}"
         self.placement = Placement(client, TaskContext(spec, data.locations, self.topic), data)
         self.tasks: dict[int, Task] = {}
         self.states: dict[int, StateLocation] = {}
         self.copies = StateCopies(client)
-        self.losses: dict[int, int] = {}  # model -> how often its task was lost
+        self.lost = LostTasks()
         self.count = 0
         self.events: queue.SimpleQueue[tuple[int, str, bytes]] = queue.SimpleQueue()
-        self.threads: dict[str, int] = {}  # worker -> its number of threads
-        self._refreshed = -math.inf
-        self._refresh()
+        self.roster = Roster(client, self.topic)
         client.subscribe_topic(self.topic, self._on_event)
-        client.run(ignore_interrupts, os.getpgid(0), socket.gethostname())
-        self._choose_worker()  # waits until there is a worker
-        for worker in self.threads:
-            self.placement.on(worker)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(shielded(client))  # workers hold the best model so far
+            for worker in self.threads:
+                self._with_data(worker)
+            self._shield = stack.pop_all()
 
     # ---- choice of a worker ------------------------------------------------------------------
 
@@ -108,20 +100,27 @@ class DaskWorkers:
     @property
     def free_slots(self) -> int:
         """Number of tasks that can be submitted now."""
-        self._refresh()
+        self.roster.refresh()
         return sum(self._has_room(worker) for worker in self.threads)
 
     @property
     def busy(self) -> bool:
         """Whether a task is unfinished."""
-        return bool(self.tasks)
+        return bool(self.tasks or self.lost.waiting)
 
-    def _refresh(self, force: bool = False) -> None:
-        """Update the list of workers, unless it is recent."""
-        if force or time.monotonic() - self._refreshed > REFRESH_SECONDS:
-            workers = workers_of(self.client)
-            self.threads = {a: worker["nthreads"] for a, worker in workers.items()}
-            self._refreshed = time.monotonic()
+    @property
+    def present(self) -> bool:
+        """Whether there is a worker."""
+        return bool(self.threads)
+
+    @property
+    def threads(self) -> dict[str, int]:
+        """The number of threads of each worker."""
+        return self.roster.threads
+
+    def want(self, n_jobs: int) -> None:
+        """Show the scheduler how many workers are useful, for clusters that adapt."""
+        self.roster.want(n_jobs)
 
     def _has_room(self, worker: str) -> bool:
         return self._until_room(worker) <= 0
@@ -130,6 +129,8 @@ class DaskWorkers:
         """Return the seconds until a worker should receive a task."""
         running = [task for task in self.tasks.values() if task.worker == worker]
         threads = self.threads.get(worker, 0)
+        if any(task.alone for task in running):
+            return math.inf
         if len(running) < threads:
             return 0.0
         if len(running) > threads:
@@ -137,39 +138,56 @@ class DaskWorkers:
         ends = sorted(task.begun + task.seconds for task in running)
         return ends[0] - time.monotonic() - PREFETCH_SECONDS if ends else math.inf
 
-    def _choose_worker(self, preferred: str | None = None) -> str:
+    def _choose_worker(self, preferred: str | None = None) -> str | None:
         """Return `preferred`, which holds the model, or the worker with the lowest load."""
-        since = time.monotonic()
-        while not self.threads:  # a nanny restarts a worker
-            time.sleep(0.1)
-            self._refresh(force=True)
-            if time.monotonic() - since > WARN_SECONDS:
-                warnings.warn(
-                    f"The cluster has had no worker for {WARN_SECONDS:.0f} seconds. The search "
-                    "continues when there is one. Press Ctrl-C twice to end it.",
-                    stacklevel=2,
-                )
-                since = math.inf
         if preferred is not None and self._has_room(preferred):
             return preferred
         load = dict.fromkeys(self.threads, 0)
         for task in self.tasks.values():
             if task.worker in load:
                 load[task.worker] += 1
-        return min(load, key=lambda worker: load[worker] / self.threads[worker])
+                if task.alone:
+                    del load[task.worker]
+        return min(load, key=lambda worker: load[worker] / self.threads[worker], default=None)
+
+    def _empty_worker(self) -> str | None:
+        busy = {task.worker for task in self.tasks.values()}
+        return next((worker for worker in self.threads if worker not in busy), None)
 
     # ---- tasks and reports -------------------------------------------------------------------
 
     def submit(self, slices: Sequence[Slice], seconds: float = math.inf) -> None:
         """Start a task that trains `slices` in their order, estimated to take `seconds`."""
-        self._send(slices, self._choose_worker(self.location(slices[0].model)), seconds)
+        if self.placement.data.lazy and len(slices) > 1:
+            for part in slices:  # together they could need too many blocks
+                self.submit([part], seconds / len(slices))
+            return
+        worker = self._choose_worker(self.location(slices[0].model))
+        if worker is None or not self._send(slices, worker, seconds):
+            self.lost.later(slices, seconds)
 
-    def _send(self, slices: Sequence[Slice], worker: str, seconds: float) -> None:
+    def _send_waiting(self) -> None:
+        """Send the tasks that were lost or could not be sent, as far as there are workers."""
+        for _ in range(len(self.lost.waiting)):
+            again = self.lost.waiting.popleft()
+            worker = self._empty_worker() if again.alone else self._choose_worker()
+            if worker is None or not self._send(again.slices, worker, again.seconds, again.alone):
+                self.lost.waiting.append(again)
+
+    def _send(
+        self, slices: Sequence[Slice], worker: str, seconds: float, alone: bool = False
+    ) -> bool:
+        """Send a task; return False if its worker has just died."""
+        data = self._with_data(worker)
+        if data is None:
+            return False
         number = self.count = self.count + 1
+        for part in slices:
+            self.location(part.model)  # forgets a state that is lost
+        slices, rest = self._within_memory(slices)
         states = [self.states[part.model] for part in slices if part.model in self.states]
         parents = {state.future.key: state.future for state in states}
         calls = (call for part in slices for call in range(self._calls_of(part.model), part.limit))
-        worker, data = self._with_data(worker)
         future = self.client.submit(
             run_task,
             data.context,
@@ -183,21 +201,41 @@ class DaskWorkers:
             allow_other_workers=True,
             pure=False,
         )
-        self.tasks[number] = Task(number, slices, future, worker, seconds, time.monotonic())
+        begun = time.monotonic()
+        self.tasks[number] = Task(number, slices, future, worker, seconds, begun, alone=alone)
+        self.tasks[number].rest = rest
+        return True
+
+    def most_calls(self, first: int) -> int:
+        """Return how many calls from number `first` on a task can make, given its memory."""
+        return self.placement.most_calls(first, self.roster.task_bytes)
+
+    def _within_memory(self, slices: Sequence[Slice]) -> tuple[Sequence[Slice], Slice | None]:
+        """Return the slices of a task, and the slice that it leaves for another task.
+
+        A model whose state was lost is trained again from its first call. That takes several tasks
+        if its blocks do not fit into the memory of one.
+        """
+        part = slices[0]
+        done = self._calls_of(part.model)
+        until = done + self.most_calls(done)
+        if len(slices) > 1 or done >= part.start or until >= part.limit:
+            return slices, None
+        until = min(until, part.start)
+        return [part._replace(start=until, stop=until, limit=until, seconds=math.inf)], part
 
     def _calls_of(self, model: int) -> int:
         return self.states[model].calls if model in self.states else 0
 
-    def _with_data(self, worker: str) -> tuple[str, WorkerData]:
-        """Return a worker and its data: `worker`, or another one if it has just died."""
-        while True:
-            try:
-                return worker, self.placement.on(worker)
-            except Exception:  # scatter to a dead worker: KeyError, OSError, TimeoutError …
-                self._refresh(force=True)
-                if worker in self.threads:
-                    raise  # the worker is alive, so the error has another cause
-                worker = self._choose_worker()
+    def _with_data(self, worker: str) -> WorkerData | None:
+        """Return the data on a worker; None if the worker has just died."""
+        try:
+            return self.placement.on(worker)
+        except Exception:  # scatter to a dead worker: KeyError, OSError, TimeoutError …
+            self.roster.refresh(force=True)
+            if worker in self.threads:
+                raise  # the worker is alive, so the error has another cause
+            return None
 
     def _on_event(self, event: tuple[float, Any]) -> None:
         _, message = event
@@ -218,6 +256,9 @@ class DaskWorkers:
                 reports += self._on_reports(*self.events.get_nowait())
         for task in list(self.tasks.values()):
             reports += self._check_task(task)
+        if self.lost.waiting:
+            self.roster.refresh()
+            self._send_waiting()
         return reports
 
     def _on_reports(self, number: int, worker: str, blob: bytes) -> list[Report]:
@@ -233,14 +274,30 @@ class DaskWorkers:
 
     def _finish(self, task: Task, worker: str, reports: list[Report]) -> list[Report]:
         for part, report in zip(task.slices, reports, strict=True):
-            self.losses.pop(part.model, None)
+            self.lost.clear(part.model)
             if report.error is not None:
                 self.states.pop(part.model, None)
             else:
                 location = StateLocation(task.future, worker, report.calls)
                 self.states[part.model] = location
                 self.copies.update(report, location, list(self.threads))
+        if task.rest is not None and reports[0].error is None:
+            self.lost.later([task.rest], math.inf)
+            return []
+        if any(report.hung for report in reports):
+            self._restart(worker)
         return reports
+
+    def _restart(self, worker: str) -> None:
+        """Restart a worker in which a call still runs that took too long."""
+        if self.roster.facts.get(worker, {}).get("nanny") is None:
+            return  # nobody would start it again
+
+        def restart() -> None:
+            with contextlib.suppress(Exception):  # the cluster may be closed meanwhile
+                self.client.restart_workers([worker], raise_for_error=False)
+
+        threading.Thread(target=restart, daemon=True).start()
 
     def _check_task(self, task: Task) -> list[Report]:
         """Handle a task that failed, or that finished without an event."""
@@ -250,29 +307,28 @@ class DaskWorkers:
             task.finished_at = task.finished_at or now
             if now - task.finished_at > EVENT_SECONDS:  # the event was lost with a connection
                 del self.tasks[task.number]
-                reports = self.client.submit(reports_of, task.future, pure=False).result()
+                future = self.client.submit(reports_of, task.future, pure=False)
+                reports = self._result(future)
+                if reports is None:
+                    return self._on_lost(task)
                 return self._finish(task, task.worker, reports)
-        elif status in ("error", "cancelled"):
+        elif status in ("error", "cancelled", "lost"):
             del self.tasks[task.number]
-            return self._resubmit(task)
+            return self._on_lost(task)
         return []
 
-    def _resubmit(self, task: Task) -> list[Report]:
-        """Submit a lost task again, from the copies of its models. Return reports of failures."""
-        error = _exception(task.future)
-        self._refresh(force=True)
-        failed = []
-        rest = []
-        for part in task.slices:
-            self.losses[part.model] = self.losses.get(part.model, 0) + 1
-            self.location(part.model)  # forgets a state that is lost
-            if self.losses[part.model] >= MAX_LOSSES:
-                failed.append(Report(part.model, part.start, stopped=True, error=error))
-            else:
-                rest.append(part)
-        for part in rest:  # separately, so that a model that kills workers is alone in its task
-            self._send([part], self._choose_worker(), math.inf)
-        return failed
+    def _on_lost(self, task: Task) -> list[Report]:
+        """Keep a lost task to send it again. Return reports of models that are given up."""
+        error = error_of(task.future)
+        if task.future.status == "error" and not is_loss(error):  # sent again, it would fail again
+            return [Report(p.model, p.start, stopped=True, error=error) for p in task.slices]
+        self.roster.refresh(force=True)
+        if task.worker in self.threads:  # it waited for a state on a worker that died
+            self.lost.later(task.slices if task.rest is None else [task.rest], task.seconds)
+            return []
+        whole = task.slices if task.rest is None else [task.rest]
+        given_up = self.lost.on_death(whole, task.alone)
+        return [Report(part.model, part.start, stopped=True, error=error) for part in given_up]
 
     # ---- states ------------------------------------------------------------------------------
 
@@ -299,49 +355,42 @@ class DaskWorkers:
             self.copies.drop(model)
 
     def put(self, model: int, state: State) -> None:
-        """Store a state that was read from a checkpoint."""
+        """Store a state that was read from a checkpoint; without a worker it is trained again."""
         worker = self._choose_worker()
-        result = TaskResult({model: state}, [])
-        (future,) = self.client.scatter([result], workers=[worker], hash=False)
-        self.states[model] = StateLocation(future, worker, state.calls)
+        if worker is not None:
+            result = TaskResult({model: state}, [])
+            (future,) = self.client.scatter([result], workers=[worker], hash=False)
+            self.states[model] = StateLocation(future, worker, state.calls)
 
     def get(self, model: int) -> State | None:
         """Return the state of a model in this process; None if it is lost."""
-        state: State | None = self._call(state_of, model)
-        return state
+        future = self._submit(state_of, model)
+        return None if future is None else self._result(future)
 
-    def pickled(self, model: int) -> bytes | None:
-        """Return the pickled state of a model for a checkpoint; None if it is lost."""
-        blob: bytes | None = self._call(pickle_of, model)
-        return blob
+    def pickled(self, model: int) -> Callable[[], bytes | None]:
+        """Return a function that returns the pickled state that a model has now."""
+        if self.location(model) is None:
+            return lambda: None
+        state = self.states[model].future  # held until it was written or found to be superfluous
+        return lambda: self._result(self.client.submit(pickle_of, state, model, pure=False))
 
-    def _call(self, function: Any, model: int) -> Any:
-        """Call a function with the state of a model on a worker; None if the state is lost."""
+    def _submit(self, function: Any, model: int) -> Future | None:
         if self.location(model) is None:
             return None
-        future = self.client.submit(function, self.states[model].future, model, pure=False)
-        with contextlib.suppress(Exception):  # lost with its worker: KilledWorker, cancelled …
-            return future.result()
-        return None
+        return self.client.submit(function, self.states[model].future, model, pure=False)
+
+    def _result(self, future: Future) -> Any:
+        return result_of(future, self.ended, self.roster)
 
     def close(self) -> None:
         """Cancel unfinished tasks and release all results."""
         with contextlib.suppress(Exception):  # the cluster may be gone; then nothing is left
             self.client.cancel([task.future for task in self.tasks.values()], force=True)
-            self.client.run(restore_interrupts)
+            self.roster.want(0)
+        self._shield.close()
         stop_listening(self.client, self.topic)
         self.tasks.clear()
+        self.lost.waiting.clear()
         self.states.clear()
         self.copies = StateCopies(self.client)
         self.placement.clear()
-
-
-def _exception(future: Future) -> BaseException:
-    if future.status == "error":
-        error = future.exception()
-        if isinstance(error, BaseException):
-            return error
-    return RuntimeError(
-        f"The worker that trained this model died {MAX_LOSSES} times. The model may need more "
-        "memory than the worker has."
-    )

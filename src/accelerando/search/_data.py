@@ -14,8 +14,9 @@ from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils import indexable
 
 from accelerando._sklearn import count_rows, is_arraylike, take_rows
+from accelerando.search._pipeline import last_step
 
-__all__ = ["Chunk", "ChunkGroup", "Data", "chunk_of_call", "split"]
+__all__ = ["Chunk", "ChunkGroup", "Data", "chunk_of_call", "split", "without_empty_groups"]
 
 
 class Chunk(NamedTuple):
@@ -48,6 +49,8 @@ class Data:
     locations: list[tuple[int, int]]  # chunk -> (group, position in the group)
     validation: Any
     lazy: bool = False
+    group_bytes: list[int] | None = None  # size of each group, if it is known
+    held: Any = None  # results on the cluster that are still needed
 
 
 def split(
@@ -59,6 +62,7 @@ def split(
     seed: int,
     groups: Any = None,
     fit_params: dict[str, Any],
+    validation: Any = None,
 ) -> tuple[Data, dict[str, Any]]:
     """Split rows into training chunks and validation rows.
 
@@ -76,6 +80,8 @@ def split(
         Rows with the same label are on the same side of the split.
     fit_params : dict
         Parameters of ``partial_fit``. Those with a value per row are split with the rows.
+    validation : tuple (X, y), optional
+        The validation rows; then all rows are trained on.
 
     Returns
     -------
@@ -94,10 +100,13 @@ def split(
                 f"chunk_size={chunk_size!r} is for data in memory, but X is a Dask collection, "
                 "whose blocks are its chunks. Call X.rechunk instead."
             )
-        return _split_blocks(X, y, test_size, seed, fit_params)
+        return _split_blocks(X, y, test_size, seed, fit_params, validation)
+    if validation is not None:
+        validation = dask.compute(*validation)
     return _split_rows(
-        X, y, groups, test_size=test_size, chunk_size=chunk_size, seed=seed, fit_params=fit_params
-    )
+        X, y, groups, test_size=test_size, chunk_size=chunk_size, seed=seed, fit_params=fit_params,
+        validation=validation,
+    )  # fmt: skip
 
 
 def chunk_of_call(call: int, n_chunks: int, seed: int) -> int:
@@ -123,22 +132,44 @@ def _split_rows(
     chunk_size: int | None,
     seed: int,
     fit_params: dict[str, Any],
+    validation: Any = None,
 ) -> tuple[Data, dict[str, Any]]:
     X, y, groups = indexable(X, y, groups)
     n_rows = count_rows(X)
     per_row, constant = _per_row(fit_params, n_rows)
     splitter = ShuffleSplit if groups is None else GroupShuffleSplit
     size = 0.2 if test_size is None else test_size
-    train, test = next(splitter(1, test_size=size, random_state=seed).split(X, y, groups))
-    if chunk_size is None:
-        indices = [train]
-    elif chunk_size > len(train):
-        indices = [np.resize(train, chunk_size)]  # rows are repeated, §2.4.2
+    if validation is None:
+        train, test = next(splitter(1, test_size=size, random_state=seed).split(X, y, groups))
+        held_out = _rows(X, y, per_row, test)
     else:
-        indices = np.array_split(train, -(-len(train) // chunk_size))
+        train = np.random.default_rng(seed).permutation(n_rows)
+        given_X, given_y = indexable(*validation)
+        held_out = Chunk(given_X, given_y, {})
+    indices = divide(train, chunk_size)
     group = ChunkGroup([_rows(X, y, per_row, index) for index in indices])
-    validation = _rows(X, y, per_row, test)
-    return Data([group], [(0, i) for i in range(len(indices))], validation), constant
+    return Data([group], [(0, i) for i in range(len(indices))], held_out), constant
+
+
+def divide(train: Any, chunk_size: int | None, n_chunks: int | None = None) -> list[Any]:
+    """Divide rows into chunks of about `chunk_size` rows, or into `n_chunks` chunks."""
+    if chunk_size is None:
+        return [train]
+    if chunk_size > len(train):
+        return [np.resize(train, chunk_size)]  # rows are repeated, §2.4.2
+    return list(np.array_split(train, n_chunks or -(-len(train) // chunk_size)))
+
+
+def rows_of(X: Any, y: Any, fit_params: dict[str, Any]) -> tuple[Chunk, dict[str, Any]]:
+    """Return all rows, and the fit parameters that do not have a value per row."""
+    X, y = indexable(X, y)
+    per_row, constant = _per_row(fit_params, count_rows(X))
+    return Chunk(X, y, per_row), constant
+
+
+def take_chunk(rows: Chunk, index: Any) -> Chunk:
+    """Return some rows of a chunk."""
+    return _rows(rows.X, rows.y, rows.params, index)
 
 
 def _rows(X: Any, y: Any, per_row: dict[str, Any], index: Any) -> Chunk:
@@ -150,7 +181,12 @@ def _rows(X: Any, y: Any, per_row: dict[str, Any], index: Any) -> Chunk:
 
 
 def _split_blocks(
-    X: Any, y: Any, test_size: float | int | None, seed: int, fit_params: dict[str, Any]
+    X: Any,
+    y: Any,
+    test_size: float | int | None,
+    seed: int,
+    fit_params: dict[str, Any],
+    given: Any = None,
 ) -> tuple[Data, dict[str, Any]]:
     X = _one_block_per_row(X)
     n_blocks = int(X.npartitions)
@@ -163,18 +199,73 @@ def _split_blocks(
         aligned.update(per_row)
     elif "sample_weight" in constant:
         aligned["sample_weight"] = constant.pop("sample_weight")  # refused by _blocks
-    share = _validation_share(X, test_size)
+    share = 0.0 if given is not None else _validation_share(X, test_size)
     columns = [_blocks(value, X, name) for name, value in aligned.items()]
     xs = _blocks(X, X, "X")
     ys = [None] * n_blocks if y is None else _blocks(y, X, "y")
+    sizes = _block_bytes(X)
+    if sizes is not None and 0 in sizes:  # an empty block has nothing to train on
+        kept = [i for i, size in enumerate(sizes) if size]
+        xs, ys, *columns = ([column[i] for i in kept] for column in (xs, ys, *columns))
+        sizes, n_blocks = [sizes[i] for i in kept], len(kept)
     cut = dask.delayed(_cut_block, pure=False, nout=2)
     pairs = [
         cut(x, y_, dict(zip(aligned, values, strict=True)), share, [seed, i])
         for i, (x, y_, *values) in enumerate(zip(xs, ys, *columns, strict=True))
     ]
     groups = [pair[0] for pair in pairs]
-    validation = dask.delayed(_join, pure=False)([pair[1] for pair in pairs])
-    return Data(groups, [(i, 0) for i in range(n_blocks)], validation, lazy=True), constant
+    if given is None:
+        validation = dask.delayed(_join, pure=False)([pair[1] for pair in pairs])
+    else:
+        validation = dask.delayed(Chunk, pure=False)(given[0], given[1], {})
+    locations = [(i, 0) for i in range(n_blocks)]
+    return Data(groups, locations, validation, lazy=True, group_bytes=sizes), constant
+
+
+def without_empty_groups(data: Data, client: Any) -> Data:
+    """Return lazy data without empty blocks; blocks of unknown length are computed for this.
+
+    Parameters
+    ----------
+    data : Data
+        The data.
+    client : Client or None
+        The cluster that keeps the blocks. None computes them in this process.
+    """
+    if not data.lazy or data.group_bytes is not None:
+        return data
+    if client is None:
+        *groups, validation = dask.compute(*data.groups, data.validation)
+        groups = [group for group in groups if rows_in(group)]
+        return Data(groups, [(i, 0) for i in range(len(groups))], validation)
+    held = client.compute(data.groups)
+    counted = client.gather(client.map(rows_and_bytes, held, pure=False))
+    kept = [i for i, (rows, _) in enumerate(counted) if rows]
+    return Data(
+        [data.groups[i] for i in kept],
+        [(i, 0) for i in range(len(kept))],
+        data.validation,
+        lazy=True,
+        group_bytes=[counted[i][1] for i in kept],
+        held=[held[i] for i in kept],
+    )
+
+
+def rows_in(group: ChunkGroup) -> int:
+    """Return the number of rows of a group."""
+    return sum(count_rows(chunk.X) for chunk in group.chunks)
+
+
+def rows_and_bytes(group: ChunkGroup) -> tuple[int, int]:
+    """Return the number of rows and the size of a group."""
+    return rows_in(group), group.__sizeof__()
+
+
+def _block_bytes(X: Any) -> list[int] | None:
+    if not _known_lengths(X):
+        return None
+    row = int(np.prod(X.shape[1:])) * X.dtype.itemsize
+    return [int(length) * row for length in X.chunks[0]]
 
 
 def _known_lengths(X: Any) -> bool:
@@ -244,12 +335,13 @@ def _cut_block(
     X: Any, y: Any, params: dict[str, Any], share: float, seed: list[int]
 ) -> tuple[ChunkGroup, Chunk]:
     order = np.random.default_rng(seed).permutation(count_rows(X))
-    n_test = max(1, round(share * len(order)))
+    n_test = min(max(1, round(share * len(order))), max(0, len(order) - 1)) if share else 0
     train, test = np.sort(order[n_test:]), np.sort(order[:n_test])
     return ChunkGroup([_rows(X, y, params, train)]), _rows(X, y, params, test)
 
 
 def _join(chunks: list[Chunk]) -> Chunk:
+    chunks = [chunk for chunk in chunks if count_rows(chunk.X)] or chunks[:1]
     first = chunks[0]
     y = None if first.y is None else _stack([chunk.y for chunk in chunks])
     return Chunk(_stack([chunk.X for chunk in chunks]), y, {})
@@ -269,8 +361,9 @@ def _stack(parts: list[Any]) -> Any:
 
 def find_classes(estimator: Any, y: Any, fit_params: dict[str, Any]) -> dict[str, Any]:
     """Return the parameter ``classes`` for the first call of a classifier, if it needs one."""
-    needed = "classes" in inspect.signature(estimator.partial_fit).parameters
-    if y is None or "classes" in fit_params or not needed or not is_classifier(estimator):
+    needed = "classes" in inspect.signature(last_step(estimator).partial_fit).parameters
+    known = hasattr(estimator, "__sklearn_tags__")
+    if y is None or "classes" in fit_params or not (needed and known and is_classifier(estimator)):
         return {}
     if dask.is_dask_collection(y):
         import dask.array as da

@@ -7,10 +7,13 @@ from typing import Any
 
 import dask
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
+
+from accelerando._sklearn import BaseScorer as _BaseScorer
+from accelerando._sklearn import PassthroughScorer as _PassthroughScorer
 
 __all__ = ["BestModelMixin"]
 
@@ -81,12 +84,18 @@ class BestModelMixin(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any = None) -> float:
         """Score the best model with the metric that the search maximized."""
         best = self._best()
-        X, y = dask.compute(X, y)
-        scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
-        return float(scorer(best, X) if y is None else scorer(best, X, y))
+        scorer = self.scorer_[self.refit] if isinstance(self.scorer_, dict) else self.scorer_
+        if dask.is_dask_collection(X):
+            score = _remote_score(scorer, best, X, y)
+        else:
+            (y,) = dask.compute(y)
+            score = scorer(best, X) if y is None else scorer(best, X, y)
+        return float(score[self.refit] if isinstance(score, dict) else score)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        if not hasattr(self.estimator, "__sklearn_tags__"):
+            return tags  # any object with get_params, set_params, partial_fit and score
         inner = get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
         tags.classifier_tags = inner.classifier_tags
@@ -103,12 +112,60 @@ def _by_block(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:
         return _by_partition(method, X, meta)
     if not hasattr(X, "map_blocks"):
         return method(X)
-    X = X.rechunk({1: -1})
+    import dask.array as da
+
+    X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
     if meta is None:
-        meta = method(np.zeros((1, X.shape[1]), dtype=X.dtype))
-    if meta.ndim == 1:
-        return X.map_blocks(method, drop_axis=1, meta=meta[:0])
-    return X.map_blocks(method, chunks=(X.chunks[0], (meta.shape[1],)), meta=meta[:0])
+        meta = np.asarray(method(np.zeros((1, *X.shape[1:]), dtype=X.dtype)))
+    late = dask.delayed(method, pure=False)
+    rest = meta.shape[1:]
+    blocks = np.ravel(np.asarray(X.to_delayed(), dtype=object))
+    return da.concatenate(
+        [
+            da.from_delayed(late(block), shape=(length, *rest), dtype=meta.dtype)
+            for block, length in zip(blocks, X.chunks[0], strict=True)
+            if length != 0
+        ]
+    )
+
+
+class _Remote:
+    """The best model with methods that predict Dask data block by block, where the blocks are.
+
+    A scorer that is called with it receives predictions, and X never comes to this process.
+    """
+
+    def __init__(self, best: Any) -> None:
+        self._best = best
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._best, name)
+        if name not in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+            return value
+
+        def by_block(X: Any) -> Any:
+            return np.asarray(_by_block(value, X, None).compute())
+
+        by_block.__name__ = name  # scikit-learn recognizes the method by its name
+        return by_block
+
+    def __sklearn_tags__(self) -> Any:
+        return get_tags(self._best)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def _remote_score(scorer: Callable[..., Any], best: Any, X: Any, y: Any) -> Any:
+    """Score Dask data without bringing X here."""
+    own = getattr(type(best), "score", None)
+    plain = own in (ClassifierMixin.score, RegressorMixin.score)
+    if isinstance(scorer, _BaseScorer):
+        return scorer(_Remote(best), X, *dask.compute(y))
+    if isinstance(scorer, _PassthroughScorer) and plain and own is not None:
+        return own(_Remote(best), X, *dask.compute(y))
+    targets = () if y is None else (y,)  # a score that may use all of X: on one worker
+    return dask.delayed(scorer, pure=False)(best, X, *targets).compute()
 
 
 def _by_partition(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:

@@ -21,10 +21,12 @@ from accelerando.search._checkpoint import Checkpoint
 from accelerando.search._halving import Job, Outcome, Step
 from accelerando.search._jobs import JobQueue
 from accelerando.search._sample import Observation, Sampler
-from accelerando.search._train import Report, Row, Slice, State
+from accelerando.search._train import Report, Row, ScoringError, Slice, State
 from accelerando.search._workers import Workers
 
 __all__ = ["Driver"]
+
+MAX_SECONDS_HERE = 30.0  # of training the winner once more after the search ended
 
 
 class Driver:
@@ -44,6 +46,8 @@ class Driver:
         Returns True if the search should end.
     on_progress : callable
         Called with the driver after each round of the loop.
+    local_workers : callable
+        Returns workers in this process; None if the data is not here.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Driver:
         checkpoint: Checkpoint | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
         on_progress: Callable[[Driver], None] = lambda driver: None,
+        local_workers: Callable[[], Workers | None] = lambda: None,
     ) -> None:
         self.brackets = brackets
         self.sampler = sampler
@@ -62,6 +67,7 @@ class Driver:
         self.checkpoint = checkpoint
         self.stop_requested = stop_requested
         self.on_progress = on_progress
+        self.local_workers = local_workers
         self.models: dict[int, Model] = {}
         self.history: list[dict[str, Any]] = []
         self.planned_calls = sum(bracket.plan.partial_fit_calls for bracket in brackets)
@@ -70,6 +76,8 @@ class Driver:
         self.reason = "finished"
         self.last_error: BaseException | None = None
         self.began = time.perf_counter()
+        # A search that continues also continues its clock, or history_ would not be in order.
+        self._before = 0.0 if checkpoint is None else checkpoint.seconds
         self.live: set[int] = set()  # models that have started and are not dropped
         self.jobs = JobQueue(settings, self.models)
         self._best_dropped: int | None = None  # may still be the best model of the search
@@ -130,7 +138,24 @@ class Driver:
         )
         while self.workers.busy:
             self.workers.wait(timeout=0.1)
+            if not self.workers.present and (self.reason != "finished" or self.stop_requested()):
+                return self._train_here(model)
         return self.workers.get(model.number)
+
+    def _train_here(self, model: Model) -> State | None:
+        """Train a lost model again in this process, because the search ended without a worker."""
+        seconds = model.calls * (model.fit_seconds or 0.0)
+        here = self.local_workers() if seconds < MAX_SECONDS_HERE else None
+        if here is None:
+            raise RuntimeError(
+                f"The search ended ({self.reason}), but no worker is left, and the best model was "
+                f"lost with the last one. Its parameters: {model.params}. Its score: {model.score}."
+            )
+        calls = model.calls
+        here.submit([Slice(model.number, model.params, calls, calls, calls, math.inf)], math.inf)
+        while here.busy:
+            here.wait(timeout=0.0)
+        return here.get(model.number)
 
     def _start(self, waiting: deque[BracketRun]) -> None:
         """Start the next bracket, or all of them if the sampler does not learn."""
@@ -152,10 +177,17 @@ class Driver:
 
     def _stop_reason(self) -> str | None:
         limit = self.settings.max_seconds
-        if self.history and self.stop_requested():  # the best model so far needs a score
-            return "stopped"
-        if self.history and limit is not None and self.elapsed >= limit:
-            return "max_seconds"
+        # The best model so far needs a score, unless there is no worker to compute one.
+        if self.history or not self.workers.present:
+            if self.stop_requested():
+                return "stopped"
+            if limit is not None and self.elapsed >= limit:
+                return "max_seconds"
+        target = self.settings.target_score
+        if target is not None and self.history:
+            best = self.best
+            if best is not None and best.score is not None and best.score >= target:
+                return "target_score"
         if self.jobs.calls_left(self.calls) <= 0 and not self.jobs.running:
             return "max_calls"
         return None
@@ -164,6 +196,7 @@ class Driver:
 
     def _dispatch(self) -> None:
         """Fill the free slots of the workers."""
+        self.workers.want(len(self.jobs.ready) + len(self.jobs.running))
         if not self.jobs.ready or not self.workers.free_slots:
             return
         limit = self.settings.max_seconds
@@ -181,7 +214,7 @@ class Driver:
         job = self.jobs.pop(report.model)
         model = self.models[report.model]
         self.calls += report.calls - model.calls
-        now = self.elapsed
+        now = self._before + self.elapsed
         self.jobs.measure(model, report.rows)
         for row in report.rows:
             self._append(model, job, row, now - row.before_end)
@@ -214,13 +247,15 @@ class Driver:
         }
         if set(row.scores) != {self.settings.metric}:
             record.update({f"score_{name}": value for name, value in row.scores.items()})
+        if row.splits:
+            record["split_scores"] = list(row.splits)
         model.rows.append(record)
         self.history.append(record)
 
     def _record_failure(self, model: Model, job: Job, report: Report, error: BaseException) -> None:
         """Score a model that raised an exception with ``error_score``."""
         self.last_error = error
-        if self.settings.error_score == "raise":
+        if self.settings.error_score == "raise" or isinstance(error, ScoringError):
             error.add_note(f"The model had the parameters {model.params}.")
             raise error
         score = float(self.settings.error_score)
@@ -231,7 +266,7 @@ class Driver:
             stacklevel=2,
         )
         row = Row(report.calls, {self.settings.metric: score}, math.nan, math.nan, 0.0)
-        self._append(model, job, row, self.elapsed)
+        self._append(model, job, row, self._before + self.elapsed)
 
     def _end_job(self, model: Model, stopped: bool) -> None:
         """Send the score of a finished job to the bracket of its model."""

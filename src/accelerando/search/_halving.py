@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from accelerando.search._plan import Bracket
@@ -108,7 +108,11 @@ def train_all(n_models: int, calls: int) -> Steps:
 
 
 def async_halving(
-    n_models: int, rung_calls: Sequence[int], aggressiveness: int, in_flight: int
+    n_models: int,
+    rung_calls: Sequence[int],
+    aggressiveness: int,
+    in_flight: int | Callable[[], int],
+    deterministic: bool = True,
 ) -> Steps:
     """ASHA: whenever a slot is free, promote a model or else start a new one.
 
@@ -116,26 +120,34 @@ def async_halving(
     have reached rung k so far. In the paper "so far" is the order in which workers finish. Here it
     is the order of a simulated clock, on which `in_flight` models are trained at a time and a call
     takes one unit of time. Outcomes are processed in that order, so the decisions do not depend on
-    the speed or the number of the workers.
+    the speed or the number of the workers. But a slow model holds up all decisions after it. If
+    `deterministic` is False, outcomes are processed as they arrive, as in the paper.
 
     References
     ----------
     L. Li, K. Jamieson, A. Rostamizadeh, E. Gonina, J. Ben-tzur, M. Hardt, B. Recht and
     A. Talwalkar. A system for massively parallel hyperparameter tuning. MLSys 2020, Algorithm 2.
     """
-    return _AsyncHalving(n_models, rung_calls, aggressiveness, in_flight).steps()
+    now = in_flight if callable(in_flight) else lambda: in_flight
+    return _AsyncHalving(n_models, rung_calls, aggressiveness, now, deterministic).steps()
 
 
 class _AsyncHalving:
     """The state of :func:`async_halving`."""
 
     def __init__(
-        self, n_models: int, rung_calls: Sequence[int], aggressiveness: int, in_flight: int
+        self,
+        n_models: int,
+        rung_calls: Sequence[int],
+        aggressiveness: int,
+        in_flight: Callable[[], int],
+        deterministic: bool,
     ) -> None:
         self.n_models = n_models
         self.rung_calls = rung_calls
         self.aggressiveness = aggressiveness
         self.in_flight = in_flight
+        self.deterministic = deterministic
         self.rungs: list[list[tuple[bool, float, int]]] = [[] for _ in rung_calls]  # best first
         self.promoted: list[set[int]] = [set() for _ in rung_calls]
         self.stopped: set[int] = set()
@@ -151,8 +163,12 @@ class _AsyncHalving:
             arrived[outcome.model] = outcome
             jobs: list[Job] = []
             dropped: list[int] = []
+            if not self.deterministic:  # what has arrived is next, whatever its time
+                first = next(entry for entry in self.running if entry[1] == outcome.model)
+                self.running.remove(first)
+                self.running.insert(0, first)
             while self.running and self.running[0][1] in arrived:
-                self.clock, model, k = heapq.heappop(self.running)
+                self.clock, model, k = self._pop()
                 outcome = arrived.pop(model)
                 bisect.insort(self.rungs[k], _rank(model, outcome.score))
                 if outcome.stopped:
@@ -162,9 +178,14 @@ class _AsyncHalving:
                 dropped += [model] if k == len(self.rungs) - 1 else []
             step = Step(jobs, dropped)
 
+    def _pop(self) -> tuple[int, int, int]:
+        if self.deterministic:
+            return heapq.heappop(self.running)
+        return self.running.pop(0)
+
     def _fill_slots(self) -> list[Job]:
         jobs = []
-        while len(self.running) < self.in_flight and (chosen := self._next_job()) is not None:
+        while len(self.running) < self.in_flight() and (chosen := self._next_job()) is not None:
             model, k = chosen
             calls = self.rung_calls[k] - (self.rung_calls[k - 1] if k else 0)
             heapq.heappush(self.running, (self.clock + calls, model, k))
@@ -194,8 +215,11 @@ class _AsyncHalving:
         return hopeless
 
 
-def plateaued(scores: Iterable[tuple[int, float]], patience: int, tol: float) -> bool:
+def plateaued(scores: Iterable[tuple[int, float]], patience: int, tol: float | None) -> bool:
     """Return True if the score improved by at most `tol` in the last `patience` calls.
+
+    As in Dask-ML, a model is judged for the first time at call number `patience`, against its
+    first score, and a `tol` of nan or None never ends anything.
 
     Parameters
     ----------
@@ -203,7 +227,7 @@ def plateaued(scores: Iterable[tuple[int, float]], patience: int, tol: float) ->
         The scores of one model, ordered by calls.
     patience : int
         Number of calls to wait for an improvement.
-    tol : float
+    tol : float or None
         The improvement that is required.
 
     Examples
@@ -215,6 +239,9 @@ def plateaued(scores: Iterable[tuple[int, float]], patience: int, tol: float) ->
     """
     listed = [(calls, -math.inf if math.isnan(score) else score) for calls, score in scores]
     last = listed[-1][0]
-    before = [score for calls, score in listed if calls <= last - patience]
-    recent = [score for calls, score in listed if calls > last - patience]
-    return bool(before) and not max(recent) > max(before) + tol
+    if tol is None or math.isnan(tol) or last < patience or len(listed) < 2:
+        return False
+    begin = max(last - patience, listed[0][0])
+    before = max(score for calls, score in listed if calls <= begin)
+    recent = max(score for calls, score in listed if calls > begin)
+    return recent == before == -math.inf or recent - before <= tol

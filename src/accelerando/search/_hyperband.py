@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from accelerando.search._base import BaseSearchCV
@@ -57,7 +58,7 @@ class HyperbandSearchCV(BaseSearchCV):
     max_iter: int = 81
     aggressiveness: int = 3
     patience: bool | int = False
-    tol: float = 1e-3
+    tol: float | None = 1e-3
     test_size: float | int | None = None
     random_state: Any = None
     scoring: Any = None
@@ -70,7 +71,7 @@ class HyperbandSearchCV(BaseSearchCV):
     def _brackets(self) -> tuple[Bracket, ...]:
         return hyperband_brackets(self.max_iter, self.aggressiveness)
 
-    def _bracket_runs(self) -> list[BracketRun]:
+    def _bracket_runs(self, n_slots: Callable[[], int] = lambda: 1) -> list[BracketRun]:
         return [BracketRun(bracket, successive_halving(bracket)) for bracket in self._brackets()]
 
     def _patience_calls(self) -> int | None:
@@ -79,7 +80,8 @@ class HyperbandSearchCV(BaseSearchCV):
         if calls is not None and calls < automatic:
             warnings.warn(
                 f"patience={calls} is less than max_iter // aggressiveness = {automatic}, so it "
-                "stops models before Hyperband compares them. Use True or a larger number.",
+                "stops models before Hyperband compares them. The goal of `patience` is to end "
+                "models that no longer improve. Use True or a larger number.",
                 stacklevel=3,
             )
         return calls

@@ -107,7 +107,7 @@ class JobQueue:
             share = -(-len(order) // n_slots)
             first = order.popleft()
             worker = workers.location(first.model)
-            slices = [self._next_slice(first.model, calls, seconds_left)]
+            slices = [self._next_slice(first.model, calls, seconds_left, workers)]
             seconds = self._estimate(slices[0])
             # The next rung waits for all models of this one, so the last tasks of a rung are small.
             rest = seconds * (1 + sum(other.bracket == first.bracket for other in order))
@@ -118,7 +118,7 @@ class JobQueue:
                 if worker is not None and other not in (None, worker):
                     break  # a state would have to move
                 worker = worker or other
-                slices.append(self._next_slice(order.popleft().model, calls, seconds_left))
+                slices.append(self._next_slice(order.popleft().model, calls, seconds_left, workers))
                 seconds += self._estimate(slices[-1])
             yield slices, seconds
 
@@ -128,7 +128,7 @@ class JobQueue:
             path = model.bracket.plan.max_calls - model.calls
             yield Candidate(number, model.bracket.index, model.score, path, issued)
 
-    def _next_slice(self, number: int, calls: int, seconds_left: float) -> Slice:
+    def _next_slice(self, number: int, calls: int, seconds_left: float, workers: Workers) -> Slice:
         """Move a job from ready to running and return its next slice."""
         job, _ = self.ready.pop(number)
         model = self.models[number]
@@ -137,7 +137,7 @@ class JobQueue:
         fit = model.fit_seconds or self._fit_mean.value
         # The clock ends a slice; this bound decides which chunks are sent to the worker.
         bound = FIRST_LIMIT if fit is None else max(1, math.ceil(2 * seconds / max(fit, 1e-6)))
-        limit = min(job.calls, model.calls + bound)
+        limit = min(job.calls, model.calls + min(bound, workers.most_calls(model.calls)))
         limit = int(min(limit, model.calls + self.calls_left(calls)))
         part = Slice(number, model.params, model.calls, job.calls, limit, seconds)
         self.running[number] = (job, part)

@@ -9,6 +9,7 @@ import cloudpickle
 import dask
 
 from accelerando.search._data import Chunk, Data
+from accelerando.search._placement import MANY_CALLS
 from accelerando.search._train import Report, Slice, State, TrainingSpec, train_slice
 
 __all__ = ["LocalWorkers"]
@@ -30,6 +31,7 @@ class LocalWorkers:
     """
 
     n_slots = 1
+    present = True
     min_task_seconds = 0.0  # a task has no fixed cost here
 
     def __init__(self, spec: TrainingSpec, data: Data, stop_requested: Callable[[], bool]) -> None:
@@ -53,6 +55,13 @@ class LocalWorkers:
     def busy(self) -> bool:
         """Whether a task is unfinished."""
         return bool(self.queue)
+
+    def want(self, n_jobs: int) -> None:
+        """Do nothing: there is one worker, whatever is wanted."""
+
+    def most_calls(self, first: int) -> int:
+        """Return a large number, because the data is in memory."""
+        return MANY_CALLS
 
     def submit(self, slices: Sequence[Slice], seconds: float) -> None:
         """Queue a task. Its duration is not needed, because tasks do not overlap."""
@@ -97,10 +106,11 @@ class LocalWorkers:
         """Return the state of a model; None if it is lost."""
         return self.states.get(model)
 
-    def pickled(self, model: int) -> bytes | None:
-        """Return the pickled state of a model for a checkpoint; None if it is lost."""
+    def pickled(self, model: int) -> Callable[[], bytes | None]:
+        """Return a function that returns the pickled state that a model has now."""
         state = self.states.get(model)
-        return None if state is None else bytes(cloudpickle.dumps(state))
+        blob = None if state is None else bytes(cloudpickle.dumps(state))
+        return lambda: blob
 
     def close(self) -> None:
         """Release all states."""

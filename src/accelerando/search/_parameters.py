@@ -53,12 +53,13 @@ class SharedParameters:
         client in a parameter trains on the cluster itself: its calls are made in this process.
     parameters : dict or list of dicts
         A list of values or a distribution (with ``rvs``) for each parameter name. Each model draws
-        from one of the dicts.
+        from one of the dicts. If there are only lists, no combination is drawn twice before all
+        have been drawn.
     patience : bool or int, default=False
-        Stop a model whose score has not improved by at least ``tol`` in the last ``patience``
+        Stop a model whose score has not improved by more than ``tol`` in the last ``patience``
         calls. True is a third of the calls of the longest-trained models.
-    tol : float, default=0.001
-        The smallest improvement that counts for ``patience``.
+    tol : float or None, default=0.001
+        The smallest improvement that counts for ``patience``. None and nan never stop a model.
     test_size : float or int, optional
         Validation rows, the same for all models. The default is a fifth of the rows, or the size
         of one block for a Dask array with more than five blocks.
@@ -67,15 +68,16 @@ class SharedParameters:
         ``random_state`` of the models that is None.
     scoring : str, callable, list or dict, optional
         As in scikit-learn. The default is the estimator's ``score``.
-    verbose : bool, default=False
-        Show a progress table.
+    verbose : bool or number from 0 to 1, default=False
+        Show brackets and leaders, unless it is False or 0: live in a terminal, as HTML in a
+        notebook, and as a line every 30 seconds in a log.
     prefix : str
         Name of the search in the progress table.
     predict_meta, predict_proba_meta, transform_meta : array, optional
         An empty array like the result, for Dask arrays. By default the type is found by
         predicting one row of zeros.
     refit : str or True
-        Name of the metric that decides, if there are several.
+        Name of the metric that decides, if ``scoring`` has several or returns a dict.
     client : "default", None or dask.distributed.Client
         "default" uses the current client, or this process if there is none. None uses this
         process.
@@ -96,6 +98,28 @@ class SharedParameters:
         The score of a model that raises. NaN never wins.
     max_seconds, max_calls : optional
         End the search after this time, or this number of calls, with the best model so far.
+    max_time : float, str or timedelta, optional
+        Like ``max_seconds``, also in words such as "10 min". Only one of both can be passed.
+    target_score : float, optional
+        End the search when a model reaches this score.
+    n_jobs : int, optional
+        Train in this many processes of this machine, which live as long as ``fit``; -1 is one per
+        core. It takes the place of ``client``.
+    refit_all : bool, default=False
+        Train the best model once more on all rows, the validation rows included, for as many calls
+        as it had. ``best_score_`` remains the score without these rows. With ``cv`` this is always
+        done.
+    validation_data : tuple (X, y), optional
+        Rows for all scores. Nothing is held out of the rows passed to ``fit`` then.
+    cv : int, splitter or iterable, optional
+        Cross-validation in place of held-out rows: each model is trained once per fold, and the
+        mean of the folds' scores decides. As in scikit-learn an integer is the number of folds
+        (stratified for classifiers), and splitters such as ``PredefinedSplit`` and ``GroupKFold``
+        or an iterable of (train, test) are accepted. Calls are counted per fold. The data must be
+        in memory.
+    max_call_seconds : float, optional
+        A model whose ``partial_fit`` takes longer fails with a TimeoutError. The worker in which
+        the call still runs is restarted if it has a nanny.
     checkpoint : path, optional
         A directory for the history and the states of models. A search that is started again with
         the same directory continues. The files are pickles: use only directories that you trust.
@@ -114,7 +138,7 @@ class SharedParameters:
         The best model at this moment. It can be read from another thread while ``fit`` runs.
     stop_reason_ : str
         "finished", "stopped" (by :meth:`stop` or Ctrl-C), "interrupted" (by a second Ctrl-C during
-        a call), "max_seconds" or "max_calls".
+        a call), "max_seconds", "max_calls" or "target_score".
     n_iter_ : int
         Calls of the best model.
     n_live_models_ : int
@@ -137,6 +161,13 @@ class SharedParameters:
     max_seconds: float | None = None
     max_calls: int | None = None
     checkpoint: Any = None
+    max_call_seconds: float | None = None
+    max_time: Any = None
+    target_score: float | None = None
+    n_jobs: int | None = None
+    refit_all: bool = False
+    validation_data: Any = None
+    cv: Any = None
 
 
 def complete_docstring(cls: type) -> str:

@@ -16,6 +16,7 @@ from accelerando.search._task import BoxedChunk, TaskContext
 
 __all__ = ["Placement", "WorkerData"]
 
+MANY_CALLS = 10**9
 LOST = ("error", "cancelled", "lost")  # statuses of a future without a result
 
 
@@ -82,6 +83,24 @@ class Placement:
         return {
             self.data.locations[chunk_of_call(call, spec.n_chunks, spec.seed)][0] for call in calls
         }
+
+    def most_calls(self, first: int, budget: float) -> int:
+        """Return how many calls from `first` on can be made with `budget` bytes of data."""
+        sizes = self.data.group_bytes
+        if not self.data.lazy or sizes is None:
+            return MANY_CALLS
+        spec = self.context.spec
+        needed: set[int] = set()
+        total = 0
+        for calls in range(len(sizes)):
+            chunk = chunk_of_call(first + calls, spec.n_chunks, spec.seed)
+            group = self.data.locations[chunk][0]
+            if group not in needed:
+                needed.add(group)
+                total += sizes[group]
+            if total > budget and calls:
+                return calls
+        return MANY_CALLS
 
     def clear(self) -> None:
         """Release the data on all workers."""

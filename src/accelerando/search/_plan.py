@@ -167,6 +167,39 @@ def halving_bracket(
     return Bracket(0, tuple(rungs))
 
 
+def inverse_decay_bracket(
+    n_models: int, decay_rate: float, fits_per_score: int, max_iter: int
+) -> Bracket:
+    """Return a bracket in which the number of models decays with the number of calls.
+
+    After k calls about ``n_models / (k + 1) ** decay_rate`` models remain, as in Dask-ML. The
+    bracket ends when one model would remain.
+
+    Examples
+    --------
+    >>> inverse_decay_bracket(12, 1.0, 1, 100).rungs
+    (Rung(n_models=12, calls=1), Rung(n_models=3, calls=2), Rung(n_models=2, calls=3))
+    """
+
+    def remaining(calls: int) -> int:
+        return int(n_models / (1 + calls) ** decay_rate)
+
+    rungs = [Rung(n_models, 1)]
+    calls = 1
+    while calls < max_iter:
+        now = following = calls + 1
+        while following - now < fits_per_score or (
+            decay_rate > 0 and remaining(now) == remaining(following) > 0
+        ):
+            following += 1
+        target = max(1, remaining(following))
+        if target == 1 and decay_rate > 0:
+            break
+        calls = min(max_iter, calls + following - now)
+        rungs.append(Rung(target, calls))
+    return Bracket(0, tuple(rungs))
+
+
 def total(brackets: tuple[Bracket, ...]) -> dict[str, Any]:
     """Return the metadata of several brackets, sorted by index."""
     listed = sorted(brackets, key=lambda bracket: bracket.index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def cv_results(models: Sequence[Model], metrics: Sequence[str]) -> dict[str, Any
         "model_id": np.array([row["model_id"] for row in last]),
         "bracket": np.array([row["bracket"] for row in last]),
         "partial_fit_calls": np.array([model.calls for model in models]),
-        "params": [model.params for model in models],
+        "params": _objects([model.params for model in models]),
         "test_score": np.array([row["score"] for row in last], dtype=float),
     }
     results["rank_test_score"] = _ranks(results["test_score"])
@@ -55,6 +56,13 @@ def cv_results(models: Sequence[Model], metrics: Sequence[str]) -> dict[str, Any
         scores = [row.get(f"score_{name}", math.nan) for row in last]
         results[f"test_{name}"] = np.array(scores, dtype=float)
         results[f"rank_test_{name}"] = _ranks(results[f"test_{name}"])
+    folds = max((len(row.get("split_scores", ())) for row in last), default=0)
+    if folds:  # a model that failed has no scores of its folds
+        missing = (math.nan,) * folds
+        by_fold = np.array([row.get("split_scores", missing) for row in last], dtype=float)
+        results |= {f"split{i}_test_score": by_fold[:, i] for i in range(folds)}
+        results["mean_test_score"] = results["test_score"]
+        results["std_test_score"] = by_fold.std(axis=1)
     for column in ("partial_fit_time", "score_time"):
         times = [_without_nan([row[column] for row in model.rows]) for model in models]
         results[f"mean_{column}"] = np.array([np.mean(t) if t else math.nan for t in times])
@@ -94,20 +102,27 @@ def metadata_of(models: Sequence[Model], brackets: Sequence[Bracket]) -> dict[st
 
 def _ranks(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     ranks = rankdata(-np.nan_to_num(scores, nan=-np.inf), method="min")
-    return np.asarray(ranks).astype(np.int32)
+    return np.asarray(ranks).astype(np.int64)
 
 
 def _without_nan(values: Sequence[float]) -> list[float]:
     return [value for value in values if not math.isnan(value)]
 
 
+def _objects(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    column = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        column[i] = value
+    return column
+
+
 def _parameter_columns(params: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for name in sorted({name for one in params for name in one}):
-        values = np.empty(len(params), dtype=object)
         mask = np.array([name not in one for one in params])
-        for i, one in enumerate(params):
-            values[i] = one.get(name)
+        values = _objects([one.get(name) for one in params])
+        if all(isinstance(value, Real) and not isinstance(value, bool) for value in values):
+            values = np.array(values.tolist())  # numbers, as in scikit-learn
         # As in scikit-learn: the entry is masked where a model's space lacks the parameter.
         columns[f"param_{name}"] = np.ma.MaskedArray(values, mask=mask)
     return columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from accelerando.search._base import BaseSearchCV
@@ -39,8 +40,8 @@ class SuccessiveHalvingSearchCV(BaseSearchCV):
     --------
     >>> from sklearn.linear_model import SGDClassifier
     >>> search = SuccessiveHalvingSearchCV(SGDClassifier(), {"alpha": [1e-4, 1e-2]}, max_iter=27)
-    >>> search.metadata["brackets"][0]["decisions"]
-    [3, 9, 27]
+    >>> search.metadata
+    {'partial_fit_calls': 66, 'n_models': 10, 'max_iter': 27}
     """
 
     n_initial_parameters: int = 10
@@ -49,7 +50,7 @@ class SuccessiveHalvingSearchCV(BaseSearchCV):
     aggressiveness: int = 3
     test_size: float | int | None = None
     patience: bool | int = False
-    tol: float = 1e-3
+    tol: float | None = 1e-3
     random_state: Any = None
     scoring: Any = None
     verbose: bool | float = False
@@ -65,6 +66,10 @@ class SuccessiveHalvingSearchCV(BaseSearchCV):
             ),
         )
 
-    def _bracket_runs(self) -> list[BracketRun]:
+    def _described(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        (bracket,) = metadata.pop("brackets")
+        return {**metadata, "max_iter": max(bracket["decisions"], default=0)}  # as in Dask-ML
+
+    def _bracket_runs(self, n_slots: Callable[[], int] = lambda: 1) -> list[BracketRun]:
         (bracket,) = self._brackets()
         return [BracketRun(bracket, successive_halving(bracket))]

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import copy
-import os
-import signal
-import socket
-import threading
 from dataclasses import dataclass
-from typing import Any
 
 import cloudpickle
 from distributed import Worker, get_worker
@@ -21,10 +16,8 @@ __all__ = [
     "TaskContext",
     "TaskResult",
     "extract_model",
-    "ignore_interrupts",
     "pickle_of",
     "reports_of",
-    "restore_interrupts",
     "run_task",
     "state_of",
 ]
@@ -99,24 +92,6 @@ def run_task(
     message = {"task": number, "worker": worker.address, "reports": dump_reports(reports)}
     worker.log_event(context.topic, message)
     return TaskResult(states, reports)
-
-
-def ignore_interrupts(group: int, host: str, dask_worker: Any) -> None:
-    """Make a worker ignore the driver's Ctrl-C, because it holds the best model so far.
-
-    A terminal sends SIGINT to all processes of its process group, and so to the workers of a local
-    cluster. Workers on other hosts and workers that are threads of the driver are not changed.
-    """
-    same_group = os.getpgid(0) == group and socket.gethostname() == host
-    if same_group and threading.current_thread() is threading.main_thread():
-        dask_worker.accelerando_sigint = signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def restore_interrupts(dask_worker: Any) -> None:
-    """Undo :func:`ignore_interrupts`."""
-    before = dask_worker.__dict__.pop("accelerando_sigint", None)
-    if before is not None:
-        signal.signal(signal.SIGINT, before)
 
 
 def dump_reports(reports: list[Report]) -> bytes:

@@ -32,6 +32,8 @@ class TPESampler:
         Lists and distributions by parameter name.
     seed : int
         Makes the draws repeatable.
+    n_models : int
+        Number of models that will be drawn.
 
     References
     ----------
@@ -41,7 +43,7 @@ class TPESampler:
 
     learns = True
 
-    def __init__(self, spaces: Sequence[Space], seed: int) -> None:
+    def __init__(self, spaces: Sequence[Space], seed: int, n_models: int = 1) -> None:
         try:
             import optuna
         except ImportError:
@@ -51,7 +53,7 @@ class TPESampler:
         self.optuna = optuna
         self.spaces = spaces
         self.seed = seed
-        self.random = RandomSampler(spaces, seed)
+        self.random = RandomSampler(spaces, seed, n_models)
         self._study: Any = None
         self._built = -1
         for space in spaces:

@@ -8,30 +8,26 @@ and so do the scores that decide. Therefore the length of the slices does not ch
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Client
 from sklearn.base import BaseEstimator, clone
 
-from accelerando.search._data import Chunk, chunk_of_call, nbytes
+from accelerando.search._data import Chunk, Data, chunk_of_call, nbytes, take_chunk
 from accelerando.search._halving import plateaued
+from accelerando.search._pipeline import copy_pipeline, is_pipeline, last_step, transform
 
-__all__ = [
-    "MAIN_METRIC",
-    "Report",
-    "Row",
-    "Slice",
-    "State",
-    "TrainingSpec",
-    "copy_estimator",
-    "train_slice",
-]
+__all__ = ["MAIN_METRIC", "Folds", "Report", "Row", "Slice", "State", "TrainingSpec"]
+__all__ += ["copy_estimator", "train_slice"]
 
 MAIN_METRIC = "score"  # name of the deciding metric if there is only one
 
@@ -44,6 +40,21 @@ class Row(NamedTuple):
     fit_seconds: float  # mean over the calls since the previous row
     score_seconds: float
     before_end: float  # seconds from this row to the end of the slice
+    splits: tuple[float, ...] = ()  # the score of each fold, with ``cv``
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Rows of the folds of a search with ``cv``, as indices into its only chunk."""
+
+    chunks: list[list[Any]]  # for each fold the rows of each training chunk
+    validation: list[Any]
+
+    def rows(self, number: int, whole: Chunk) -> tuple[Callable[[int], Chunk], Chunk]:
+        """Return the training chunks and the validation rows of model number `number`."""
+        fold = number % len(self.validation)
+        chunks, held_out = self.chunks[fold], self.validation[fold]
+        return lambda i: take_chunk(whole, chunks[i]), take_chunk(whole, held_out)
 
 
 @dataclass(frozen=True)
@@ -57,8 +68,15 @@ class TrainingSpec:
     n_chunks: int
     fit_params: dict[str, Any] = field(default_factory=dict)
     patience: int | None = None
-    tol: float = 0.0
+    tol: float | None = 0.0
     score_every: int | None = None  # calls between the scores that patience uses
+    max_call_seconds: float | None = None
+    folds: Folds | None = None
+
+    def without_scores(self, data: Data) -> TrainingSpec:
+        """Return the settings for training without scores, on other data."""
+        n = len(data.locations)
+        return replace(self, n_chunks=n, patience=None, score_every=None, folds=None)
 
     def start(self, model: int, params: Mapping[str, Any]) -> State:
         """Return the state of a model before its first call."""
@@ -109,6 +127,7 @@ class Report:
     error: BaseException | None = None
     seconds: float = 0.0
     nbytes: int = 0  # size of the model, on a cluster
+    hung: bool = False  # a call took too long and still runs
 
 
 def train_slice(
@@ -148,6 +167,8 @@ def train_slice(
     report : Report
         It contains the exception, if there was one.
     """
+    if spec.folds is not None:
+        chunk, validation = spec.folds.rows(part.model, chunk(0))
     training = _SliceTraining(spec, state, part, chunk, validation, stop_requested)
     if not single_thread:
         return training.run()
@@ -188,6 +209,7 @@ class _SliceTraining:
                 pass
         except Exception as error:  # an exception of a user's estimator must not end the search
             self.report.error = error
+            self.report.hung = isinstance(error, CallTimeoutError)
             self.report.stopped = True
             self.state = None
         end = time.perf_counter()
@@ -204,7 +226,11 @@ class _SliceTraining:
         rows = self.chunk(chunk_of_call(state.calls, spec.n_chunks, spec.seed))
         self.seed(spec.seed, part.model, state.calls)
         before = time.perf_counter()
-        _call(state.estimator, rows, spec.fit_params)
+        call = partial(_call, state.estimator, rows, spec.fit_params)
+        if spec.max_call_seconds is None:
+            call()
+        else:
+            _call_in_time(call, spec.max_call_seconds)
         after = time.perf_counter()
         state.calls += 1
         repeated = state.calls <= part.start  # the model's state had been lost
@@ -243,6 +269,13 @@ def copy_estimator(estimator: Any) -> Any:
 
     A client is a connection and cannot be copied.
     """
+    if is_pipeline(estimator):
+        return copy_pipeline(estimator)
+    if not isinstance(estimator, BaseEstimator) and not hasattr(estimator, "__sklearn_clone__"):
+        try:
+            return clone(estimator)
+        except Exception:  # an object that is like an estimator, but not built like one
+            return copy.deepcopy(estimator)
     params = estimator.get_params(deep=False)
     clients = {name: value for name, value in params.items() if isinstance(value, Client)}
     custom_clone = getattr(type(estimator), "__sklearn_clone__", None)
@@ -257,10 +290,34 @@ def copy_estimator(estimator: Any) -> Any:
 
 
 def _call(estimator: Any, rows: Chunk, fit_params: Mapping[str, Any]) -> None:
+    X, last = transform(estimator, rows.X), last_step(estimator)
     if rows.y is None:
-        estimator.partial_fit(rows.X, **fit_params, **rows.params)
+        last.partial_fit(X, **fit_params, **rows.params)
     else:
-        estimator.partial_fit(rows.X, rows.y, **fit_params, **rows.params)
+        last.partial_fit(X, rows.y, **fit_params, **rows.params)
+
+
+class CallTimeoutError(TimeoutError):
+    """A call of ``partial_fit`` took longer than ``max_call_seconds``."""
+
+
+def _call_in_time(call: Callable[[], None], seconds: float) -> None:
+    """Make a call in a thread, and leave the thread behind if the call takes too long."""
+    error: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as raised:
+            error.append(raised)
+
+    thread = threading.Thread(target=run, name="partial_fit", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise CallTimeoutError(f"partial_fit took longer than max_call_seconds={seconds:g}")
+    if error:
+        raise error[0]
 
 
 def _score(spec: TrainingSpec, estimator: Any, validation: Chunk) -> dict[str, float]:
@@ -269,8 +326,17 @@ def _score(spec: TrainingSpec, estimator: Any, validation: Chunk) -> dict[str, f
     else:
         scores = spec.scorer(estimator, validation.X, validation.y)
     if not isinstance(scores, dict):
-        scores = {MAIN_METRIC: scores}
+        scores = {spec.metric: scores}
+    if spec.metric not in scores:
+        raise ScoringError(
+            f"scoring returns a dict with {sorted(scores)}, so refit must name the one of them "
+            f"that decides. Got refit={True if spec.metric == MAIN_METRIC else spec.metric!r}."
+        )
     return {name: _number(name, value) for name, value in scores.items()}
+
+
+class ScoringError(ValueError):
+    """The scores do not contain the one that decides, which no other model can change."""
 
 
 def _number(name: str, value: Any) -> float:

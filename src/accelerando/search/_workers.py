@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from accelerando.search._train import Report, Slice, State
@@ -34,6 +34,16 @@ class Workers(Protocol):
     def busy(self) -> bool:
         """Whether a task is unfinished."""
 
+    @property
+    def present(self) -> bool:
+        """Whether there is a worker."""
+
+    def want(self, n_jobs: int) -> None:
+        """Say that `n_jobs` jobs could be trained at the same time."""
+
+    def most_calls(self, first: int) -> int:
+        """Return how many calls from number `first` on a task can make, given its memory."""
+
     def submit(self, slices: Sequence[Slice], seconds: float) -> None:
         """Start a task that trains `slices` in their order, estimated to take `seconds`."""
 
@@ -52,8 +62,11 @@ class Workers(Protocol):
     def get(self, model: int) -> State | None:
         """Return the state of a model in this process; None if it is lost."""
 
-    def pickled(self, model: int) -> bytes | None:
-        """Return the pickled state of a model for a checkpoint; None if it is lost."""
+    def pickled(self, model: int) -> Callable[[], bytes | None]:
+        """Return a function that returns the pickled state that a model has now.
+
+        It may be called in another thread, and returns None if the state is lost.
+        """
 
     def close(self) -> None:
         """Cancel unfinished tasks and release all resources."""

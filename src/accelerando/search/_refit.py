@@ -1,0 +1,133 @@
+"""What surrounds a search: processes of its own, and the training of the winner on all rows."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+from distributed import Client, Future
+from distributed.deploy.subprocess import SubprocessCluster
+
+from accelerando._sklearn import take_rows
+from accelerando.search._data import Data, split, without_empty_groups
+from accelerando.search._train import Slice
+from accelerando.search._workers import Workers
+
+__all__ = ["all_rows", "futures_resolved", "own_processes", "resolve", "train_once"]
+
+
+def resolve(value: Any) -> Any:
+    """Return `value` with Dask futures, also those in a tuple, list or dict, as their results."""
+    if isinstance(value, Future):
+        result = value.result()
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError(
+                "A future of an asynchronous client was passed, whose result fit cannot wait for. "
+                "Pass the result, or a future of a client that is not asynchronous."
+            )
+        return result
+    if type(value) in (tuple, list) and any(isinstance(one, Future) for one in value):
+        return type(value)(map(resolve, value))
+    if type(value) is dict:
+        return {key: resolve(one) for key, one in value.items()}
+    return value
+
+
+@contextlib.contextmanager
+def futures_resolved(search: Any) -> Iterator[None]:
+    """Replace futures in ``estimator`` and ``validation_data`` by their results in the block."""
+    names = ("estimator", "validation_data")
+    before = {name: getattr(search, name) for name in names}
+    results = {name: resolve(value) for name, value in before.items()}
+    changed = {name: value for name, value in results.items() if value is not before[name]}
+    vars(search).update(changed)
+    try:
+        yield
+    finally:
+        vars(search).update({name: before[name] for name in changed})
+
+
+@contextlib.contextmanager
+def own_processes(n_jobs: int) -> Iterator[Client]:
+    """Yield a client of new worker processes with one thread each.
+
+    They are started as programs of their own, so that a script needs no ``if __name__ ==
+    "__main__"``, and find the modules that this process finds.
+
+    Parameters
+    ----------
+    n_jobs : int
+        Number of processes; -1 is one per core.
+    """
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = path  # of the new processes
+    try:
+        cluster = SubprocessCluster(
+            n_workers=(count or 1) if n_jobs == -1 else n_jobs,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            worker_kwargs={"dashboard": False},
+            silence_logs=50,
+        )
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+    with cluster, Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+def all_rows(
+    X: Any, y: Any, chunk_size: int | None, seed: int, fit_params: dict[str, Any], client: Any
+) -> Data:
+    """Return all rows as training data, without validation rows."""
+    if dask.is_dask_collection(X):
+        some: Any = (X.partitions[0], None if y is None else y.partitions[0])
+    else:
+        some = (take_rows(X, [0]), None if y is None else take_rows(y, [0]))
+    data, _ = split(
+        X,
+        y,
+        test_size=None,
+        chunk_size=chunk_size,
+        seed=seed,
+        fit_params=fit_params,
+        validation=some,
+    )
+    return without_empty_groups(data, client)
+
+
+def train_once(workers: Workers, job: Slice, ended: str = "finished") -> Any:
+    """Return an estimator that was trained for the calls of `job`; raise if that fails.
+
+    Parameters
+    ----------
+    workers : Workers
+        Where to train.
+    job : Slice
+        The model and its calls.
+    ended : str
+        Why the search ended. If a limit or the user ended it, no worker is waited for.
+    """
+    workers.submit([job], float("inf"))
+    while workers.busy:
+        if ended != "finished" and not workers.present:
+            raise RuntimeError(
+                f"The search ended ({ended}), but no worker is left that could train the best "
+                f"model on all rows. Its parameters: {dict(job.params)}."
+            )
+        for report in workers.wait(timeout=0.1):
+            if report.error is not None:
+                raise report.error
+    state = workers.get(job.model)
+    assert state is not None
+    return state.estimator

@@ -1,0 +1,122 @@
+"""The workers that a search has at this moment, and those that it would like to have."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Client, Future
+
+from accelerando._dask import replace_lost_workers, show_demand, workers_of
+
+__all__ = ["Roster", "result_of"]
+
+REFRESH_SECONDS = 1.0  # between two requests for the list of workers
+REPLACE_SECONDS = 3.0  # between two requests for workers that the cluster has given up
+MEMORY_SHARE = 0.1  # of a worker's memory that the blocks of one task may take
+MOST_BYTES = 2.0**30
+GRACE_SECONDS = 10.0  # to bring the best model here after the search has ended
+WARN_SECONDS = 30.0  # without any worker before the user is warned
+
+
+def result_of(future: Future, ended: Callable[[], bool], roster: Roster) -> Any:
+    """Return the result of a task; None if it is lost, or the search ended and no one has it.
+
+    This is the only place that waits for a task, and it honors the limits of the search.
+
+    Parameters
+    ----------
+    future : Future
+        The task.
+    ended : callable
+        Returns True if the search has reached a limit or was asked to stop.
+    roster : Roster
+        The workers.
+    """
+    deadline = math.inf
+    while True:
+        try:
+            return future.result(timeout=0.5)
+        except TimeoutError:
+            if not ended():
+                continue
+            deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+            roster.refresh()
+            if not roster.threads or time.monotonic() > deadline:
+                future.cancel()
+                return None
+        except Exception:  # lost with its worker: KilledWorker, cancelled …
+            return None
+
+
+class Roster:
+    """The workers of a cluster that may gain and lose workers.
+
+    Parameters
+    ----------
+    client : Client
+        The cluster.
+    topic : str
+        Name of the search.
+
+    Attributes
+    ----------
+    threads : dict
+        The number of threads of each worker, by address.
+    facts : dict
+        What the scheduler knows about each worker.
+    """
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self.client = client
+        self.topic = topic
+        self.threads: dict[str, int] = {}
+        self.facts: dict[str, Any] = {}
+        self._wanted = 0
+        self._present_at = self._replaced_at = time.monotonic()
+        self._refreshed = -math.inf
+        self.refresh()
+
+    def refresh(self, force: bool = False) -> None:
+        """Update the list of workers, unless it is recent."""
+        now = time.monotonic()
+        if not force and now - self._refreshed <= REFRESH_SECONDS:
+            return
+        self.facts = workers_of(self.client)
+        self.threads = {a: worker["nthreads"] for a, worker in self.facts.items()}
+        self._refreshed = now
+        if now - self._replaced_at > REPLACE_SECONDS:
+            self._replaced_at = now
+            replace_lost_workers(self.client, len(self.threads))
+        if self.threads:
+            self._present_at = now
+        elif now - self._present_at > WARN_SECONDS:
+            self._present_at = math.inf
+            warnings.warn(
+                f"The cluster has had no worker for {WARN_SECONDS:.0f} seconds. The search "
+                "continues when there is one. Press Ctrl-C to end it.",
+                stacklevel=2,
+            )
+
+    @property
+    def task_bytes(self) -> float:
+        """Bytes of data that a task may ask for: a share of the memory of a worker's thread."""
+        limits = [
+            facts["memory_limit"] / facts["nthreads"]
+            for facts in self.facts.values()
+            if facts.get("memory_limit")
+        ]
+        return min([MEMORY_SHARE * min(limits, default=math.inf), MOST_BYTES])
+
+    def want(self, n_jobs: int) -> None:
+        """Show the scheduler how many workers `n_jobs` jobs could use."""
+        self.refresh()
+        wanted = min(1, n_jobs)  # one, whose threads then tell how many jobs a worker can do
+        if self.threads:
+            wanted = math.ceil(n_jobs * len(self.threads) / sum(self.threads.values()))
+        if wanted != self._wanted:
+            self._wanted = wanted
+            show_demand(self.client, self.topic, wanted)

@@ -1,0 +1,46 @@
+"""The list of workers: what is wanted, what is there, and a warning if nothing is."""
+
+import types
+
+import pytest
+
+from accelerando.search import _roster
+from accelerando.search._roster import Roster
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    state = types.SimpleNamespace(workers={"a": {"nthreads": 2}}, shown=[], replaced=[])
+    monkeypatch.setattr(_roster, "workers_of", lambda client: state.workers)
+    monkeypatch.setattr(_roster, "show_demand", lambda client, topic, n: state.shown.append(n))
+    monkeypatch.setattr(_roster, "replace_lost_workers", lambda client, n: state.replaced.append(n))
+    return state
+
+
+def test_the_demand_is_shown_when_it_changes(cluster):
+    roster = Roster(None, "topic")
+    for n_jobs in (5, 6, 5, 1, 0):
+        roster.want(n_jobs)
+    assert cluster.shown == [3, 1, 0]
+
+
+def test_without_a_worker_one_is_wanted(cluster):
+    cluster.workers = {}
+    roster = Roster(None, "topic")
+    roster.want(17)
+    assert cluster.shown == [1]
+    cluster.workers = {"a": {"nthreads": 4}}
+    roster.refresh(force=True)
+    roster.want(17)
+    assert cluster.shown == [1, 5]
+
+
+def test_a_cluster_without_workers_is_reported_once(cluster, monkeypatch):
+    cluster.workers = {}
+    monkeypatch.setattr(_roster, "WARN_SECONDS", -1.0)
+    monkeypatch.setattr(_roster, "REPLACE_SECONDS", -1.0)
+    with pytest.warns(UserWarning, match="has had no worker for -1 seconds") as caught:
+        roster = Roster(None, "topic")
+    roster.refresh(force=True)  # a second warning would be an error
+    assert len(caught) == 1
+    assert cluster.replaced == [0, 0]
