@@ -36,7 +36,9 @@ async def person(number, place, until, think, rng, eggs, cycles, acknowledged, p
     while clock() < until:
         begin = clock()
         if not waiting:
-            status, session = await line.send("GET", f"{API}/queries?count={2 if preload else 1}")
+            status, session = await line.send(
+                "POST", f"{API}/queries", {"count": 2 if preload else 1}
+            )
             assert status == 200, session
             waiting = session["queries"]
             assert waiting, session

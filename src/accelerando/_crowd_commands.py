@@ -25,6 +25,7 @@ def add_commands(commands: Any) -> None:
     _add_serve(parts)
     _add_backup(parts)
     _add_restore(parts)
+    _add_links(parts)
     _add_demo(parts)
     _add_embed(parts)
     _add_plan(parts)
@@ -115,6 +116,13 @@ def _add_backup(commands: Any) -> None:
     )
     _add_database(backup)
     backup.add_argument("-o", "--output", type=Path, help="default: crowd-backup-DATE-TIME.zip")
+    backup.add_argument(
+        "--key-file",
+        type=Path,
+        metavar="FILE",
+        help="also write the server's secret, which restoring sessions and links needs; keep it "
+        "elsewhere",
+    )
     backup.set_defaults(run=_backup)
 
 
@@ -127,7 +135,29 @@ def _add_restore(commands: Any) -> None:
     )
     restore.add_argument("file", type=Path, help="a file of `crowd backup`, or an archive.zip")
     _add_database(restore)
+    restore.add_argument(
+        "--key-file",
+        type=Path,
+        metavar="FILE",
+        help="the key file of the backup; the database must be empty, and gets accounts, "
+        "sessions and links, too",
+    )
     restore.set_defaults(run=_restore)
+
+
+def _add_links(commands: Any) -> None:
+    links = commands.add_parser(
+        "links",
+        help="print links for recruiting services and personal links",
+        description="Print the links of each experiment that only this server can make: for "
+        "Prolific, SONA and MTurk, and with --ids one for each person.",
+    )
+    _add_database(links)
+    links.add_argument(
+        "--url", default="http://127.0.0.1:8421", help="address of the server, with its prefix"
+    )
+    links.add_argument("--ids", type=Path, metavar="FILE", help="text file with one ID per line")
+    links.set_defaults(run=_links)
 
 
 def _add_database(parser: Any) -> None:
@@ -227,6 +257,13 @@ def _restore(options: argparse.Namespace) -> int:
         from accelerando.crowd.serve.backup import run_restore
 
     return run_restore(options)
+
+
+def _links(options: argparse.Namespace) -> int:
+    with _extra():
+        from accelerando.crowd.serve.backup import run_links
+
+    return run_links(options)
 
 
 def _embed(options: argparse.Namespace) -> int:

@@ -78,9 +78,10 @@ class Lab:
         """The experiment as this transaction sees it."""
         return experiments.find(connection, self.name)
 
-    def come(self, count=2, shown=None, **parameters):
+    def come(self, count=2, shown=None, browser="", **parameters):
         return self.do(
-            session.begin, self.name, self.secret, parameters, "", shown, count, self.tick()
+            session.begin,
+            *(self.name, self.secret, parameters, "", shown, count, self.tick(), browser),
         )
 
     def token(self, standing):

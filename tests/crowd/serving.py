@@ -93,7 +93,7 @@ def _wait_for(url, process, log, wait):
     end = time.monotonic() + wait
     while time.monotonic() < end:
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5, context=context) as answer:
+            with urllib.request.urlopen(f"{url}/health/live", timeout=5, context=context) as answer:
                 if answer.status == 200:
                     return
         except OSError:

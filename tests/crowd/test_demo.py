@@ -53,7 +53,7 @@ def _answers(base: str) -> int:
 
     for _ in range(600):
         try:
-            urllib.request.urlopen(f"{base}/health", timeout=5).close()
+            urllib.request.urlopen(f"{base}/health/live", timeout=5).close()
             break
         except OSError:
             time.sleep(0.1)

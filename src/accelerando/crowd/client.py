@@ -126,6 +126,8 @@ class Participant:
         Seconds to wait for a response.
     context : ssl.SSLContext, optional
         For servers with a self-signed certificate.
+    token : str, default=""
+        ``session["token"]`` of an earlier session, to continue it.
 
     Attributes
     ----------
@@ -151,11 +153,13 @@ class Participant:
         device: str = "computer",
         timeout: float = 30.0,
         context: ssl.SSLContext | None = None,
+        token: str = "",
     ) -> None:
         self._http = _Connection(url, timeout, context)
         self._path = f"/api/v1/experiments/{quote(experiment)}"
-        self._token = ""
-        body = {"parameters": dict(parameters or {}), "device": device}
+        self._token = token
+        # The number makes a retry find the session that a lost response had begun.
+        body = {"parameters": dict(parameters or {}), "device": device, "browser": token_hex(16)}
         try:
             self.session: dict[str, Any] = self._send("POST", "/participants", body)
         except BaseException:
@@ -170,7 +174,7 @@ class Participant:
     def next(self) -> Asked | None:
         """Return the next query; None if the session has ended or is paused."""
         if not self.session["queries"] and not self.session["finished"]:
-            self.session = self._send("GET", "/queries?count=2")
+            self.session = self._send("POST", "/queries", {"count": 2})
         waiting = self.session["queries"]
         if not waiting:
             return None
@@ -200,7 +204,7 @@ class Participant:
         return bool(self.session["stored"])
 
     def withdraw(self) -> None:
-        """Withdraw from the experiment and delete all answers of the participant."""
+        """Withdraw from the experiment; all answers of the session will be deleted."""
         self.session = self._send("POST", "/withdraw", {})
 
     def close(self) -> None:
@@ -222,9 +226,7 @@ class Participant:
                 if attempt == _RETRIES - 1:
                     raise
             else:
-                if response.status != 503:
-                    return _checked(response, content)
-                if attempt == _RETRIES - 1:
+                if response.status != 503 or attempt == _RETRIES - 1:
                     return _checked(response, content)
             # Every request of a participant is idempotent, so it is safe to retry.
             time.sleep(min(0.1 * 2**attempt, 3.0))
@@ -352,8 +354,8 @@ class Experimenter:
         self._json("DELETE", "/session")
         self._http.close()
 
-    def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        return _checked(*self._raw(method, path, body))
+    def _json(self, *request: Any) -> dict[str, Any]:
+        return _checked(*self._raw(*request))
 
     def _raw(self, method: str, path: str, body: Any = None) -> tuple[HTTPResponse, bytes]:
         data = None if body is None else json.dumps(body).encode()

@@ -20,6 +20,7 @@ def test_every_text_is_used_by_the_page_or_the_service():
         "no_consent",
         "screened_out",
         "returning",
+        "no_invitation",
     }
     unused = {key for key in TEXTS if not re.search(rf"\b{key}\b", source)}
     assert unused <= dynamic

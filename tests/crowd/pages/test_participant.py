@@ -64,7 +64,7 @@ def test_a_whole_session_by_mouse(lab: Lab, open_window: OpenWindow) -> None:
     anna.sees("CODE-77")
     back = page.get_by_role("link", name="Finish and return")
     expect(back).to_have_attribute("href", "https://panel.example/back?pid=abc%2F1")
-    page.goto(f"{lab.url}/health")  # away from the study, and back to its end
+    page.goto(f"{lab.url}/health/live")  # away from the study, and back to its end
     page.go_back()
     anna.sees("CODE-77")
 
@@ -166,7 +166,7 @@ def test_says_no_and_withdraws(lab: Lab, open_window: OpenWindow) -> None:
     dialog.get_by_role("button", name="Cancel").click()
     leaver.press("Withdraw and delete my answers")
     dialog.get_by_role("button", name="Withdraw").click()
-    leaver.sees("Your answers have been deleted")
+    leaver.sees("Your answers are not used and will be deleted")
     assert lab.answers("says-no") == []
 
 

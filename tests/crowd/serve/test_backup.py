@@ -1,7 +1,16 @@
 """Backups of a server."""
 
-from accelerando.crowd.serve.backup import backup, restore
-from accelerando.crowd.store import Store, experiments, export
+import argparse
+import stat
+
+import pytest
+from sqlalchemy import select
+
+from accelerando.crowd.serve.backup import backup, restore, run_links
+from accelerando.crowd.store import Store, experiments, export, participants, session
+from accelerando.crowd.store.schema import audit, participant
+from accelerando.crowd.web import accounts
+from tests.crowd.conftest import Lab
 
 
 def test_a_backup_of_the_server_can_be_restored_elsewhere(answered, tmp_path):
@@ -14,3 +23,71 @@ def test_a_backup_of_the_server_can_be_restored_elsewhere(answered, tmp_path):
             export.rows(here, answered.find())
         )
     other.close()
+
+
+PSEUDONYMS = "name: eggs\nitems: 8\nparticipants: {pseudonyms: true}\n"
+
+
+@pytest.fixture
+def moved(store, tmp_path):
+    """A server with an account, a gap in its numbers and a running session, and its backup."""
+    lab = Lab(store, PSEUDONYMS)
+    lab.do(accounts.set_password, "anna", "hash", 1.0)
+    gone = lab.come(id="1").person
+    lab.do(participants.remove, lab.find(), gone.id)
+    proof = participants.proof(lab.secret, lab.find(), "104")
+    standing = lab.come(id="104", proof=proof)
+    lab.token_of_104, lab.proof = lab.token(standing), proof
+    lab.answer_all(lab.token_of_104, most=3)
+    lab.do(experiments.note, 1.0, "anna", "pause", "eggs")
+    backup(store, tmp_path / "b.zip", tmp_path / "b.key")
+    return lab
+
+
+def test_sessions_people_accounts_and_audit_move_to_a_new_server(moved, tmp_path):
+    assert stat.S_IMODE((tmp_path / "b.key").stat().st_mode) == 0o600
+    assert moved.secret.hex().encode() not in (tmp_path / "b.zip").read_bytes()
+    other = Store(f"sqlite:///{tmp_path}/other.sqlite")
+    assert restore(other, tmp_path / "b.zip", tmp_path / "b.key") == ["eggs"]
+    with other.write() as connection:
+        secret = other.secret(connection)
+        experiments.set_state(connection, 1, "running")
+        found = session.look(connection, "eggs", secret, moved.token_of_104, 2, 9e9)
+        assert found.person.answered == 3, "the running session"
+        shown = {"id": "104", "proof": moved.proof}
+        again = session.begin(connection, "eggs", secret, shown, "", None, 2, 9e9)
+        assert again.person.id == found.person.id, "the same person on another device"
+        new = session.begin(connection, "eggs", secret, {}, "", None, 2, 9e9)
+        assert new.person.id > found.person.id
+        assert accounts.stored_hash(connection, "anna")[1] == "hash"
+        assert "pause" in connection.execute(select(audit.c.action)).scalars().all()
+    other.close()
+
+
+def test_a_wrong_key_or_a_full_database_is_refused_and_nothing_is_stored(moved, tmp_path):
+    other = Store(f"sqlite:///{tmp_path}/other.sqlite")
+    for text in ("", "x", "0" * 64):
+        (tmp_path / "wrong.key").write_text(text)
+        with pytest.raises(ValueError, match="not the key file"):
+            restore(other, tmp_path / "b.zip", tmp_path / "wrong.key")
+    with other.read() as connection:
+        assert experiments.names(connection) == []
+    other.close()
+    with pytest.raises(ValueError, match="empty database"):
+        restore(moved.store, tmp_path / "b.zip", tmp_path / "b.key")
+    assert moved.n_answers() == 3
+
+
+def test_the_command_prints_links_that_work(store, tmp_path, capsys):
+    lab = Lab(store, PSEUDONYMS)
+    (tmp_path / "ids.txt").write_text("104\n\nanna b\n")
+    options = argparse.Namespace(
+        database=store.url, directory=None, url="https://x.org/", ids=tmp_path / "ids.txt"
+    )
+    assert run_links(options) == 0
+    printed = capsys.readouterr().out
+    assert "https://x.org/e/eggs/?invitation=" in printed
+    assert "id=%SURVEY_CODE%" in printed
+    assert f"proof={participants.proof(lab.secret, lab.find(), 'anna b')}" in printed
+    with store.read() as connection:
+        assert connection.execute(select(participant.c.id)).first() is None

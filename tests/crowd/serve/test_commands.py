@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from accelerando import cli
-from accelerando.crowd.client import Experimenter
+from accelerando.crowd.client import Experimenter, ServiceError
 from accelerando.crowd.serve.commands import listen
 from tests.crowd.serving import serving
 
@@ -44,6 +44,12 @@ def test_the_first_start_prints_links_and_a_password_once(tmp_path, capsys):
         assert "/e/shoes/" in text
         password = text.partition("password: ")[2].split()[0]
         me = Experimenter(server.url, password)
+        with pytest.raises(ServiceError, match="change your password first"):
+            me.experiments()
+        mine = "a password of my own"
+        me._json("PUT", "/account/password", {"present": password, "new": mine})
+        me._http.close()  # the change has ended the session
+        me = Experimenter(server.url, mine)
         assert [e["name"] for e in me.experiments()] == ["eggs", "shoes"]
         me.close()
     file = str(tmp_path / "b.zip")
@@ -92,3 +98,18 @@ def test_problems_of_the_file_are_printed_all_at_once(tmp_path, capsys):
     said = capsys.readouterr().err
     for words in ("experiment.yaml:1: name", "experiment.yaml:2: items", "experiment.yaml:3: foo"):
         assert words in said
+
+
+def test_a_short_password_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ACCELERANDO_PASSWORD", "a")
+    assert cli.main(["crowd", "serve", str(folder(tmp_path)), "--port", "0"]) != 0
+    assert "at least 8 characters" in capsys.readouterr().err
+
+
+def test_a_damaged_database_is_not_served(tmp_path, capsys):
+    place = folder(tmp_path)
+    (place / "crowd.sqlite").write_bytes(b"SQLite format 3\x00" + b"\xff" * 9000)
+    assert cli.main(["crowd", "serve", str(place), "--port", "0"]) != 0
+    said = capsys.readouterr().err
+    assert "accelerando crowd restore" in said
+    assert "Traceback" not in said

@@ -86,13 +86,13 @@ def test_everything_is_there_after_a_restart(tmp_path):
         person = Participant(server.url, "eggs", {"participant": "anna"})
         first = person.next()
         person.answer(first, first.left)
-        waiting = person.next().id
+        waiting, token = person.next().id, person.session["token"]
         person.close()
     assert "Stopped. All answers are stored." in server.output()
     (place / "experiment.yaml").write_text(EGGS + "title: Other\n")
     with serving(place) as server:
         assert "stored with other settings" in server.output()
-        again = Participant(server.url, "eggs", {"participant": "anna"})
+        again = Participant(server.url, "eggs", {"participant": "anna"}, token=token)
         assert again.session["progress"]["answered"] == 1
         assert again.next().id == waiting, "a served query stays answerable"
         again.close()

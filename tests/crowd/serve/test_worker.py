@@ -9,7 +9,15 @@ import pytest
 from accelerando.crowd._respond import AlienEggs
 from accelerando.crowd.serve.learner import Learner
 from accelerando.crowd.serve.worker import Worker
-from accelerando.crowd.store import Store, experiments, participants, published, statistics
+from accelerando.crowd.store import (
+    Store,
+    experiments,
+    participants,
+    people,
+    published,
+    statistics,
+)
+from accelerando.crowd.store.schema import participant
 from tests.crowd.conftest import Lab
 
 EGGS = "name: eggs\nitems: 12\nparticipants: {answers: null}\nembedding: {warmup: 20}\n"
@@ -75,11 +83,13 @@ def test_blocked_and_withdrawn_answers_leave_the_embedding(lab):
     worker = Worker(lab.store)
     worker.turn()
     assert newest(lab).n_answers == 70
-    bot = lab.come(participant="bot").person
-    lab.do(participants.set_blocked, lab.find(), bot.id, True)
+    with lab.store.read() as connection:
+        bot = people.qualities(connection, lab.find_in(connection))[0]
+    assert bot["participant"] == "bot"
+    lab.do(participants.set_blocked, lab.find(), bot["id"], True)
     worker.turn()
     assert newest(lab).n_answers == 40
-    lab.do(participants.set_blocked, lab.find(), bot.id, False)
+    lab.do(participants.set_blocked, lab.find(), bot["id"], False)
     worker.turn()
     assert newest(lab).n_answers == 70
 
@@ -98,6 +108,19 @@ def test_an_embedding_of_answers_taken_away_meanwhile_is_not_published(lab, monk
     monkeypatch.setattr(Learner, "work", slow)
     worker.turn()
     assert newest(lab) is None
+
+
+def test_the_worker_deletes_withdrawn_answers_when_they_are_due(lab):
+    crowd(lab, 12)
+    with lab.store.read() as connection:
+        person = people.qualities(connection, lab.find_in(connection))[0]
+    lab.do(participants.withdraw, lab.find(), person["id"], time.time() - 6.9 * 86400)
+    Worker(lab.store).turn()
+    assert lab.n_answers() == 12
+    with lab.store.write() as connection:
+        connection.execute(participant.update().values(withdrawn=time.time() - 7.1 * 86400))
+    Worker(lab.store).turn()
+    assert lab.n_answers() == 0
 
 
 def test_trouble_with_one_experiment_does_not_stop_the_others(lab, monkeypatch):

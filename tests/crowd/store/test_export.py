@@ -4,6 +4,7 @@ import csv
 import io
 
 import pyarrow.parquet
+import pytest
 
 from accelerando.crowd._read import read_answers
 from accelerando.crowd.store import export
@@ -14,7 +15,9 @@ def test_our_own_reader_understands_the_export(answered, tmp_path):
         now = answered.find()
         file = tmp_path / "answers.csv"
         file.write_text("".join(export.answers_csv(connection, now)))
-        table = pyarrow.parquet.read_table(io.BytesIO(export.answers_parquet(connection, now)))
+        stream = io.BytesIO()
+        export.answers_parquet(connection, now, stream)
+        table = pyarrow.parquet.read_table(stream)
         skips = "".join(export.answers_csv(connection, now, skips=True))
     answers = read_answers(file)
     assert len(answers.triplets) == 30
@@ -41,3 +44,13 @@ def test_salmons_columns(answered, tmp_path):
     file = tmp_path / "responses.csv"
     file.write_text(text)
     assert len(read_answers(file).triplets) == 30
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n", "\t", "\u3000", "\u00a0 "])
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "＝", "＋", "－", "＠"])
+def test_no_cell_is_a_formula(blank, sign):
+    """Spreadsheets skip blanks, and some take full-width signs for the plain ones."""
+    assert export._cell(f"{blank}{sign}cmd()") == f"'{blank}{sign}cmd()"
+    assert export._cell("\nx").startswith("'")
+    for harmless in ("a=b", "", " a", "é", 3, None):
+        assert export._cell(harmless) == harmless

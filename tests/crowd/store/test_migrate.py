@@ -1,20 +1,25 @@
 """Migrations of the schema."""
 
+import sqlite3
+from pathlib import Path
+
 import pytest
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 
 from accelerando.crowd.store import Store
 from accelerando.crowd.store.migrate import migrate
+from accelerando.crowd.store.schema import SCHEMA_VERSION, tables
 from accelerando.exceptions import StateError
 
 
 def test_migrations_run_in_order_and_once(store):
     ran = []
-    steps = {v: lambda connection, v=v: ran.append(v) for v in (2, 3)}
+    steps = {v: lambda connection, v=v: ran.append(v) for v in (8, 9)}
     with store.write() as connection:
-        migrate(connection, steps, to=3)
-        migrate(connection, steps, to=3)
-    assert ran == [2, 3]
+        connection.execute(text("UPDATE meta SET value = '7' WHERE key = 'schema'"))
+        migrate(connection, steps, to=9)
+        migrate(connection, steps, to=9)
+    assert ran == [8, 9]
 
 
 def test_a_step_that_fails_leaves_the_database_as_it_was(store):
@@ -23,10 +28,10 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(store):
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError), store.write() as connection:
-        migrate(connection, {2: fail}, to=2)
+        migrate(connection, {SCHEMA_VERSION + 1: fail}, to=SCHEMA_VERSION + 1)
     with store.write() as connection:
         ran = []
-        migrate(connection, {2: lambda c: ran.append(2)}, to=2)
+        migrate(connection, {SCHEMA_VERSION + 1: lambda c: ran.append(2)}, to=SCHEMA_VERSION + 1)
     assert ran == [2]
 
 
@@ -35,3 +40,69 @@ def test_a_database_of_the_future_is_refused(store):
         connection.execute(text("UPDATE meta SET value = '99' WHERE key = 'schema'"))
     with pytest.raises(StateError, match="version 99"):
         Store(store.url)
+
+
+def columns(store):
+    """Names of the columns of every table."""
+    found = inspect(store.engine)
+    return {name: {c["name"] for c in found.get_columns(name)} for name in found.get_table_names()}
+
+
+def test_a_database_of_version_1_is_upgraded_with_its_data(tmp_path):
+    """The file was written by the version that had schema 1."""
+    file = tmp_path / "crowd.sqlite"
+    old = sqlite3.connect(file)
+    old.executescript((Path(__file__).parent / "schema_v1.sql").read_text())
+    old.close()
+    store = Store(f"sqlite:///{file}")
+    assert columns(store) == {
+        name: set(table.columns.keys()) for name, table in tables.tables.items()
+    }
+    with store.read() as connection:
+        person = connection.execute(text("SELECT * FROM participant")).one()
+        assert (person.external, person.answered, person.withdrawn) == ("104", 1, None)
+        assert not person.proven
+        # Who had an account may still do everything.
+        assert connection.execute(text("SELECT admin FROM experimenter")).scalars().all() == [1]
+        assert connection.execute(text("SELECT count(*) FROM answer")).scalar_one() == 1
+    store.close()
+    again = Store(f"sqlite:///{file}")
+    again.close()
+
+
+def test_version_1_is_upgraded_on_every_database(store):
+    new = {
+        "participant": ("withdrawn", "proven", "browser"),
+        "worker": ("beat",),
+        "experimenter": ("admin", "must_change", "totp", "totp_step"),
+        "session": ("created", "seen"),
+    }
+    present = columns(store)
+    with store.write() as connection:
+        for table in ("role", "api_token"):
+            connection.execute(text(f'DROP TABLE "{table}"'))
+        for table, names in new.items():
+            for name in names:
+                connection.execute(text(f'ALTER TABLE "{table}" DROP COLUMN "{name}"'))
+        connection.execute(text("UPDATE meta SET value = '1' WHERE key = 'schema'"))
+        assert migrate(connection) == 1
+    assert columns(store) == present
+
+
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        ("CREATE TABLE participant (x INTEGER)", "tables of another program"),
+        ("CREATE TABLE meta (x INTEGER)", "table 'meta'"),
+        ("CREATE TABLE meta (key TEXT, value TEXT)", "table 'meta'"),
+    ],
+)
+def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path, made, sentence):
+    file = tmp_path / "other.sqlite"
+    other = sqlite3.connect(file)
+    other.execute(made)
+    other.close()
+    with pytest.raises(StateError, match=sentence):
+        Store(f"sqlite:///{file}")
+    tables_there = sqlite3.connect(file).execute("SELECT count(*) FROM sqlite_master").fetchone()
+    assert tables_there[0] <= 2, "no table was added"

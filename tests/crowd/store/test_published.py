@@ -64,15 +64,19 @@ def test_the_queue_of_the_previous_version_is_kept_for_requests_that_read_it(lab
     assert left == [{}, {"arr": [queries[1]]}, {"arr": [queries[2]]}]
 
 
-def test_one_worker_holds_the_lease_until_it_expires_or_is_released(lab):
+def test_one_worker_holds_the_lease_until_its_beat_stops_or_it_is_released(lab):
     lab = lab(EGGS)
 
-    def renew(owner, clock):
-        return lab.do(published.renew_lease, owner, clock, 0, None, None)
+    def renew(owner, clock, dead=None):
+        return lab.do(published.renew_lease, owner, clock, 0, None, None, dead)
 
-    assert renew("a", 100.0)
-    assert not renew("b", 110.0)
-    assert renew("a", 112.0)
-    assert renew("b", 128.0)  # fifteen seconds after the last renewal
+    # The clock of the first is a day ahead: times do not matter, beats do.
+    assert renew("a", 86500.0) is None
+    seen = renew("b", 110.0)
+    assert seen == ("a", 1)
+    assert renew("a", 86502.0) is None
+    assert renew("b", 112.0, dead=seen) == ("a", 2), "it lives: its beat has changed"
+    assert renew("b", 130.0, dead=("a", 2)) is None
+    assert renew("a", 86520.0) == ("b", 3)
     lab.do(published.release_lease, "b")
-    assert renew("a", 129.0)
+    assert renew("a", 129.0) is None

@@ -3,7 +3,9 @@
 import io
 import json
 import re
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from accelerando.crowd.experiment import Files, SettingsError, make_experiment, read_yaml
 from accelerando.crowd.experiment.files import read_zip
 from accelerando.crowd.experiment.html import clean_html
+from accelerando.crowd.web import accounts
 from tests.crowd.web.conftest import API, PASSWORD, answer, begin, png, zipped
 
 SCRIPT = "<script>alert(1)</script>"
@@ -279,6 +282,29 @@ def test_guessing_passwords_ends_soon(site):
     last = client.post("/api/v1/session", json={"name": "experimenter", "password": PASSWORD})
     assert last.status_code == 429
     assert last.headers["retry-after"] == "300"
+
+
+def test_parallel_guesses_are_counted_before_they_are_checked(site, monkeypatch):
+    """300 parallel guesses once had 41 passwords checked instead of 8."""
+    checked, running, most = [], [], []
+
+    def slow(hashed, password):
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.01)
+        checked.append(password)
+        running.pop()
+        return False
+
+    monkeypatch.setattr(accounts, "matches", slow)
+    body = {"name": "experimenter", "password": "x"}
+    with site.visitor() as client, ThreadPoolExecutor(20) as pool:
+        codes = list(
+            pool.map(lambda _: client.post("/api/v1/session", json=body).status_code, range(40))
+        )
+    assert sorted(codes) == [401] * 8 + [429] * 32
+    assert len(checked) == 8
+    assert max(most) <= 2
 
 
 def test_passwords_and_addresses_are_not_kept(site, experimenter):

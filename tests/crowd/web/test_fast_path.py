@@ -48,7 +48,7 @@ def test_answers_go_the_short_way(visitor, taken):
         ("GET", "queries?count=9", {}, 422),
         ("GET", "queries?count=two", {}, 422),
         ("GET", "queries", {}, 200),
-        ("POST", "queries?count=2", {}, 405),
+        ("PUT", "queries?count=2", {}, 405),
         ("POST", "answers", {"content": b"{"}, 422),
         ("POST", "answers", {"content": b'{"query": "1", "winner": 1}'}, 422),  # of no type
         ("POST", "answers", {"json": {"query": "1", "winner": 1}}, 404),

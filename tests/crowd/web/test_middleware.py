@@ -1,5 +1,7 @@
 """Security headers and limits on the size of requests."""
 
+import asyncio
+
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -65,3 +67,38 @@ def test_only_media_may_come_from_other_hosts():
     allowed = {name for name, sources in rules.items() if "https://img.test" in sources}
     assert allowed == {"img-src", "media-src"}
     assert "img.test" not in page_policy()
+
+
+def test_a_body_that_does_not_arrive_is_given_up():
+    async def may_upload(scope):
+        return False
+
+    async def never():
+        await asyncio.Event().wait()
+
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    routes = [Route("/small", echo, methods=["POST"])]
+    limited = BodyLimit(Starlette(routes=routes), 10, 100, may_upload, seconds=0.01)
+    scope = {"type": "http", "path": "/small", "method": "POST", "headers": [], "query_string": b""}
+    asyncio.run(SafeHeaders(limited)(scope, never, send))
+    assert sent[0]["status"] == 408
+    assert (b"x-frame-options", b"DENY") in sent[0]["headers"]
+
+
+def test_a_declared_size_of_thousands_of_digits_is_refused_with_all_headers():
+    found = TestClient(app()).post("/small", headers={"content-length": "9" * 5000})
+    assert found.status_code == 413
+    assert found.headers["x-frame-options"] == "DENY"
+
+
+def test_an_error_nobody_expected_has_all_headers_and_no_trace():
+    async def fail(scope, receive, send):
+        raise ArithmeticError("insides")
+
+    found = TestClient(SafeHeaders(fail)).get("/")
+    assert (found.status_code, found.headers["x-frame-options"]) == (500, "DENY")
+    assert "insides" not in found.text

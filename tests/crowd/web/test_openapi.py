@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelerando.crowd.experiment import Limits
+from accelerando.crowd.serve.worker import Worker
 from tests.crowd.web.conftest import Site
 
 
@@ -24,6 +25,7 @@ def described(tmp_path_factory):
         "accelerando_participant_eggs": token,
     }
     site.csrf = experimenter.headers["x-csrf-token"]
+    Worker(site.store)._renew_lease()
     yield site
     site.close()
 
@@ -38,6 +40,15 @@ def operations():
 
 
 # These would end what the other requests need; they are tried without the token of our pages.
+# Headers and cookies that no page of ours sends.
+_ODD = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20)
+        | st.sampled_from(["9" * 5000, "null", "..", "bytes=9-1", "Bearer 1.1.x", "-1"])
+        for name in ("authorization", "origin", "range", "if-none-match", "sec-fetch-site")
+    },
+)
 _FATAL = {"DELETE /api/v1/session", "DELETE /api/v1/experiments/{name}"}
 
 
@@ -47,15 +58,20 @@ def test_no_request_is_answered_with_a_server_error(described, operation):
     api = schemathesis.openapi.from_asgi("/api/v1/openapi.json", described.app)
     headers = {} if operation in _FATAL else {"x-csrf-token": described.csrf}
 
-    @given(case=api[path][method].as_strategy(), there=st.booleans())
+    @given(
+        case=api[path][method].as_strategy(), there=st.booleans(), odd=_ODD, planted=st.booleans()
+    )
     @settings(
         max_examples=15, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
     )
-    def send(case, there):
+    def send(case, there, odd, planted):
         # Half of the time the experiment that exists, or little but 404 would be tried.
         if there and "name" in (case.path_parameters or {}):
             case.path_parameters["name"] = "eggs"
-        response = case.call(headers=headers, cookies=described.cookies)
+        cookies = dict(described.cookies)
+        if planted:
+            cookies = dict.fromkeys([*cookies, "accelerando_query_eggs"], "9" * 5000 + ".1.x")
+        response = case.call(headers={**headers, **odd}, cookies=cookies)
         assert response.status_code < 500, (case.as_curl_command(), response.text)
 
     send()

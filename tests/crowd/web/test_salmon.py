@@ -1,31 +1,97 @@
 """Salmon's endpoints."""
 
+import pytest
+from sqlalchemy import func, select
+
+from accelerando.crowd.store.schema import answer, audit, participant, queue, served
 from tests.crowd.web.conftest import API
 
+SALMON = "targets: 8\nhtml: {max_queries: 5}\n"
 
-def test_salmons_endpoints_as_a_page_of_it_uses_them(site, visitor, experimenter):
+
+@pytest.fixture
+def salmon(site):
+    site.add(SALMON)
+    return site
+
+
+def counts(site):
+    """Number of rows that requests of participants may change."""
+    with site.store.read() as connection:
+        return [
+            connection.execute(select(func.count()).select_from(table)).scalar_one()
+            for table in (participant, served, answer, queue, audit)
+        ]
+
+
+def reply(query, winner="left", **more):
+    return {**query, "winner": query[winner], **more}
+
+
+def test_salmons_endpoints_as_a_page_of_it_uses_them(salmon):
+    visitor, experimenter = salmon.visitor(), salmon.experimenter()
     query = visitor.get("/query", params={"puid": "worker 7/ü"}).json()
     assert set(query) >= {"head", "left", "right", "sampler", "score"}
-    reply = {**query, "winner": query["right"], "puid": "worker 7/ü", "response_time": 0.9}
-    assert visitor.post("/answer", json=reply).json() == {"success": True}
-    assert visitor.post("/answer", json=reply).status_code == 404, "once"
-    # As Salmon's own tests do it: the query is for nobody, the answer has a name.
-    visitor.cookies.clear()
-    nameless = site.visitor()
-    query = nameless.get("/query").json()
-    del query["query"]
-    nameless.cookies.clear()
-    assert nameless.post(
-        "/answer", json={**query, "winner": query["left"], "puid": "b"}
-    ).json() == {"success": True}
-    forged = {"head": 1, "left": 2, "right": 3, "winner": 2, "puid": "b", "sampler": "x"}
-    assert nameless.post("/answer", json=forged).status_code == 404
-    assert nameless.post("/answer", json={**forged, "head": 999}).status_code == 404
-    people = experimenter.get(f"{API}/participants").json()["participants"]
-    assert {p["participant"]: p["answered"] for p in people} == {"worker 7/ü": 1, "b": 1}
+    first = reply(query, "right", puid="worker 7/ü", response_time=0.9)
+    assert visitor.post("/answer", json=first).json() == {"success": True}
+    assert visitor.post("/answer", json=first).status_code == 404, "once"
+    # Salmon's page does not know our field: the cookie brings the signature back.
     for _ in range(4):
-        query = visitor.get("/e/eggs/query", params={"puid": "b"}).json()
-        visitor.post("/e/eggs/answer", json={**query, "winner": query["left"], "puid": "b"})
-    assert visitor.get("/query", params={"puid": "b"}).status_code == 409, (
+        query = visitor.get("/e/experiment/query", params={"puid": "worker 7/ü"}).json()
+        del query["query"]
+        assert visitor.post("/e/experiment/answer", json=reply(query, puid="worker 7/ü")).json()
+    assert visitor.get("/query", params={"puid": "worker 7/ü"}).status_code == 409, (
         "the quota holds here, too"
     )
+    people = experimenter.get(f"{API.replace('eggs', 'experiment')}/participants").json()
+    assert {p["participant"]: p["answered"] for p in people["participants"]} == {"worker 7/ü": 5}
+
+
+def test_salmons_routes_are_off_unless_the_experiment_asks_for_them(site, visitor):
+    """`eggs` is not a file of Salmon."""
+    for path in ("/query", "/e/eggs/query"):
+        assert visitor.get(path).json()["error"]["code"] == "no_salmon"
+    forged = {"head": 1, "left": 2, "right": 3, "winner": 2, "puid": "b"}
+    for path in ("/answer", "/e/eggs/answer"):
+        assert visitor.post(path, json=forged).status_code == 404
+    site.add("name: asks\nitems: 5\nsalmon_routes: true\n")
+    assert visitor.get("/e/asks/query").status_code == 200
+
+
+def test_no_get_changes_anything(salmon):
+    before = counts(salmon)
+    for puid in ("", "a", "b", "c", "anna"):
+        assert salmon.visitor().get("/query", params={"puid": puid}).status_code == 200
+    assert counts(salmon) == before
+
+
+def test_a_wrong_or_stolen_answer_stores_nothing(salmon):
+    anna, thief = salmon.visitor(), salmon.visitor()
+    query = anna.get("/query", params={"puid": "anna"}).json()
+    before = counts(salmon)
+    bare = {name: query[name] for name in ("head", "left", "right")}
+    tried = [
+        {**bare, "winner": bare["left"], "puid": "anna"},  # guessed: no signature
+        {**bare, "winner": bare["left"], "puid": "invented"},
+        {**reply(query), "puid": "invented"},  # the signature is for anna
+        {**reply(query), "head": query["left"], "puid": "anna"},
+        {**bare, "winner": bare["head"], "query": query["query"], "puid": "anna"},
+        {**reply(query), "query": query["query"][:-2] + "AA", "puid": "anna"},
+        {**reply(query), "query": "x" * 999, "puid": "anna"},
+        {**reply(query), "query": "é", "puid": "anna"},
+    ]
+    for body in tried:
+        assert thief.post("/answer", json=body).status_code in (404, 422), body
+    assert counts(salmon) == before
+    assert anna.post("/answer", json=reply(query, puid="anna")).status_code == 200
+
+
+def test_a_name_alone_does_not_continue_somebodys_session(salmon):
+    anna, thief = salmon.visitor(), salmon.visitor()
+    for visitor in (anna, thief):
+        query = visitor.get("/query", params={"puid": "anna"}).json()
+        assert visitor.post("/answer", json=reply(query, puid="anna")).status_code == 200
+    with salmon.store.read() as connection:
+        rows = connection.execute(select(participant.c.name, participant.c.answered)).all()
+    assert sorted(row.answered for row in rows) == [1, 1]
+    assert len({row.name for row in rows}) == 2

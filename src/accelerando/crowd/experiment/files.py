@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from accelerando.crowd.experiment.media import Media, recognize
+from accelerando.crowd.experiment.media import Media, n_pixels, recognize
 from accelerando.crowd.experiment.problems import SettingsProblem
 
 __all__ = ["Files", "Limits", "read_folder", "read_upload", "read_zip"]
@@ -29,6 +29,10 @@ class Limits:
         Maximum number of files.
     ratio : float
         Maximum ratio of unpacked to packed size; images hardly shrink at all.
+    pixels : int
+        Maximum width times height of an image.
+    sessions_per_address : int or None
+        Sessions that one address may begin within ten minutes, per web process.
     """
 
     upload_bytes: int = 256 * 2**20
@@ -36,6 +40,8 @@ class Limits:
     total_bytes: int = 512 * 2**20
     files: int = 10_000
     ratio: float = 200.0
+    pixels: int = 50_000_000
+    sessions_per_address: int | None = 600
 
 
 @dataclass
@@ -85,6 +91,12 @@ class Files:
                 )
             elif name in self.media:
                 self._problem(name, "the file is there twice.", "Rename one of them.")
+            elif (pixels := n_pixels(data, found)) is not None and pixels > limits.pixels:
+                self._problem(
+                    name,
+                    f"the picture has {pixels:,} pixels.",
+                    f"At most {limits.pixels:,} are taken: phones cannot show larger ones.",
+                )
             else:
                 self.media[name] = Media(base, found, data)
 

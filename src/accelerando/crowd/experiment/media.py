@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Media", "MediaKind", "recognize"]
+__all__ = ["Media", "MediaKind", "n_pixels", "recognize"]
 
 MediaKind = Literal["image", "video", "audio"]
 
@@ -93,6 +93,57 @@ def recognize(data: bytes) -> str | None:
     if len(data) > 3 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2 and data[2] & 0xF0 != 0xF0:
         return "audio/mpeg"
     return "image/svg+xml" if _is_svg(data) else None
+
+
+def n_pixels(data: bytes, kind: str) -> int | None:
+    """Return width times height from the header of an image; None if the header does not say.
+
+    A few kilobytes may declare billions of pixels, which the browser of every participant would
+    have to unpack.
+
+    Examples
+    --------
+    >>> n_pixels(b"GIF89a" + bytes([4, 0, 3, 0]), "image/gif")
+    12
+    """
+    sides: tuple[int, int] | None = None
+    number = int.from_bytes
+    if kind == "image/png":
+        sides = number(data[16:20], "big"), number(data[20:24], "big")
+    elif kind == "image/gif":
+        sides = number(data[6:8], "little"), number(data[8:10], "little")
+    elif kind == "image/bmp":
+        width = number(data[18:22], "little", signed=True)
+        sides = abs(width), abs(number(data[22:26], "little", signed=True))
+    elif kind == "image/webp":
+        sides = _webp(data)
+    elif kind == "image/jpeg":
+        sides = _jpeg(data)
+    return None if sides is None else sides[0] * sides[1]
+
+
+def _webp(data: bytes) -> tuple[int, int] | None:
+    if data[12:16] == b"VP8X":
+        width = int.from_bytes(data[24:27], "little") + 1
+        return width, int.from_bytes(data[27:30], "little") + 1
+    if data[12:16] == b"VP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if data[12:16] == b"VP8 ":
+        width = int.from_bytes(data[26:28], "little") & 0x3FFF
+        return width, int.from_bytes(data[28:30], "little") & 0x3FFF
+    return None
+
+
+def _jpeg(data: bytes) -> tuple[int, int] | None:
+    place = 2
+    while place + 9 < len(data) and data[place] == 0xFF:
+        marker, size = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height = int.from_bytes(data[place + 5 : place + 7], "big")
+            return int.from_bytes(data[place + 7 : place + 9], "big"), height
+        place += 2 + size
+    return None
 
 
 def _is_svg(data: bytes) -> bool:

@@ -36,7 +36,8 @@ def translate(value: dict[str, Any], document: Document) -> tuple[dict[str, Any]
     >>> ours["participants"]["answers"], ours["items"]
     (25, ['a', 'b', 'c'])
     """
-    ours: dict[str, Any] = {"name": "experiment"}
+    # Pages written for Salmon ask for queries at its addresses.
+    ours: dict[str, Any] = {"name": "experiment", "salmon_routes": True}
     notices: list[str] = []
     for key in value:
         if key not in ("targets", "samplers", "sampling", "html"):

@@ -63,13 +63,23 @@ class ParticipantSettings(_Part):
     total_answers: int | None = Field(default=None, ge=1)
     total_participants: int | None = Field(default=None, ge=1)
     returning: Literal["resume", "refuse", "new"] = "resume"
+    entry: Literal["open", "link"] = "open"
     id_parameters: list[str] = ["participant", "puid", "PROLIFIC_PID", "workerId", "id"]
     keep_parameters: list[str] = [
         *("STUDY_ID", "SESSION_ID", "assignmentId", "hitId", "survey_code"),
     ]
     pseudonyms: bool = False
     withdraw: bool = True
+    withdrawn_days: float = Field(default=7.0, ge=0, le=3650)
     one_sampler: bool = False
+
+    @field_validator("id_parameters", "keep_parameters")
+    @classmethod
+    def _not_our_own(cls, names: list[str]) -> list[str]:
+        for name in ("proof", "invitation"):
+            if name in names:
+                raise ValueError(f"{name} is a parameter of the service itself and not stored")
+        return names
 
 
 class Consent(_Part):
@@ -186,6 +196,7 @@ class Settings(_Part):
     embedding: EmbeddingSettings = EmbeddingSettings()
     target_accuracy: float | None = Field(default=None, gt=0.5, lt=1)
     participants: ParticipantSettings = ParticipantSettings()
+    salmon_routes: bool = False
     seed: int = Field(default=0, ge=0, lt=2**31)
 
     @field_validator("texts")

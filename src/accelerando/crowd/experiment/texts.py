@@ -34,7 +34,7 @@ TEXTS: dict[str, str] = {
     "redirect": "Finish and return",
     "withdraw": "Withdraw and delete my answers",
     "withdraw_confirm": "Really stop and delete all your answers?",
-    "withdrawn": "You have withdrawn. Your answers have been deleted.",
+    "withdrawn": "You have withdrawn. Your answers are not used and will be deleted.",
     "blocked": "This session has ended.",
     "full": "The experiment has all the answers it needs. Thank you.",
     "no_consent": "You have not agreed to take part. Nothing was recorded.",
@@ -49,6 +49,7 @@ TEXTS: dict[str, str] = {
     "cancel": "Cancel",
     "other_tab": "This study is open in another tab or window.",
     "use_this_tab": "Continue here",
+    "no_invitation": "Please open the complete link of this study, as you were given it.",
     "returning": "You have taken part already. Thank you.",
     "no_script": "This study needs JavaScript. Please allow it in your browser and reload.",
 }

@@ -3,34 +3,61 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
+import re
 import tempfile
 import time
 import zipfile
 from pathlib import Path
 
+from sqlalchemy import Connection, delete, select
+
 from accelerando._files import atomic_write
 from accelerando.crowd.experiment import Limits
 from accelerando.crowd.serve.commands import database_url
-from accelerando.crowd.store import Store, archive
+from accelerando.crowd.store import Store, archive, recruiting
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.schema import audit, experimenter, meta, participant
 
-__all__ = ["backup", "restore", "run_backup", "run_restore"]
+__all__ = ["backup", "restore", "run_backup", "run_links", "run_restore"]
 
+_SERVER_FILE = "server.json"
+_SERVER = (experimenter, audit)
 # A backup is a trusted file, so only the disk limits its size.
 _LIMITS = Limits(total_bytes=2**40, file_bytes=2**40, ratio=1e6)
 
 
-def backup(store: Store, file: Path) -> list[str]:
-    """Write an archive of every experiment to one ZIP file; return the experiments' names.
+def backup(store: Store, file: Path, key_file: Path | None = None) -> list[str]:
+    """Write everything to one ZIP file; return the experiments' names.
 
     All data are read in one transaction, while the server runs. The file appears when it is
     complete and on disk.
+
+    Parameters
+    ----------
+    store : Store
+    file : Path
+        The backup: experiments with their answers, accounts, and the audit log.
+    key_file : Path, optional
+        Gets the secret of the server, readable by its owner only. Whoever has it can sign links and
+        sessions, so it is not part of the backup; keep it elsewhere.
     """
+    with store.write() as connection:
+        secret = store.secret(connection)
     with store.read() as connection, atomic_write(file) as stream:
         names = stored.names(connection)
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as bundle:
+            rows = {
+                table.name: [
+                    {key: value for key, value in row.items() if key != "id"}
+                    for row in connection.execute(select(table).order_by(table.c.id)).mappings()
+                ]
+                for table in _SERVER
+            }
+            bundle.writestr(_SERVER_FILE, json.dumps({"key": _fingerprint(secret), **rows}))
             for name in names:
                 with tempfile.TemporaryFile() as one:
                     archive.write_archive(connection, stored.find(connection, name), one)
@@ -38,13 +65,27 @@ def backup(store: Store, file: Path) -> list[str]:
                     with bundle.open(f"{name}.zip", "w", force_zip64=True) as entry:
                         while chunk := one.read(1 << 20):
                             entry.write(chunk)
+    if key_file is not None:
+        handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as stream_of_key:
+            os.fchmod(handle, 0o600)
+            stream_of_key.write(secret.hex() + "\n")
+            stream_of_key.flush()
+            os.fsync(handle)
     return names
 
 
-def restore(store: Store, file: Path) -> list[str]:
+def restore(store: Store, file: Path, key_file: Path | None = None) -> list[str]:
     """Restore every experiment of a backup, or the one of an archive; return their names.
 
-    If one of them cannot be restored, none is.
+    If one of them cannot be restored, none is. With the key file of the backup, an empty database
+    becomes the server that it was: participants' links and sessions are valid, people with
+    pseudonyms are recognized, and accounts and audit log are there.
+
+    Raises
+    ------
+    ValueError
+        The key file does not belong to the backup, or the database is not empty.
     """
     restored = []
     with zipfile.ZipFile(file) as bundle, store.write() as connection:
@@ -53,19 +94,51 @@ def restore(store: Store, file: Path) -> list[str]:
             parts = [file.read_bytes()]
         else:
             parts = [bundle.read(entry) for entry in entries if entry.endswith(".zip")]
+        if key_file is not None:
+            if _SERVER_FILE not in entries:
+                raise ValueError("This file has no accounts; restore it without --key-file.")
+            _restore_server(connection, bundle.read(_SERVER_FILE), key_file)
         for data in parts:
             one = archive.read_archive(data, _LIMITS)
             name = one.made.settings.name
-            archive.restore(connection, one, name, time.time())
+            archive.restore(connection, one, name, time.time(), keep_ids=key_file is not None)
             restored.append(name)
+        archive.advance_counters(connection)
     return restored
+
+
+def _restore_server(connection: Connection, data: bytes, key_file: Path) -> None:
+    kept = json.loads(data)
+    text = key_file.read_text().strip()
+    if not re.fullmatch("[0-9a-f]{64}", text) or _fingerprint(bytes.fromhex(text)) != kept["key"]:
+        raise ValueError(f"{key_file.name} is not the key file of this backup.")
+    if connection.execute(select(participant.c.id).limit(1)).first() or stored.names(connection):
+        raise ValueError(
+            "With --key-file a backup is restored into an empty database only. Pass a new folder."
+        )
+    connection.execute(delete(meta).where(meta.c.key == "secret"))
+    connection.execute(meta.insert().values(key="secret", value=text))
+    for table in _SERVER:
+        connection.execute(delete(table))
+        # In backups of former versions every account may do everything.
+        former = {"admin": True} if table is experimenter else {}
+        rows = [
+            {name: value for name, value in (former | row).items() if name in table.c}
+            for row in kept[table.name]
+        ]
+        if rows:
+            connection.execute(table.insert(), rows)
+
+
+def _fingerprint(secret: bytes) -> str:
+    return hashlib.sha256(b"backup " + secret).hexdigest()[:32]
 
 
 def run_backup(options: argparse.Namespace) -> int:
     """Write a backup and print its contents."""
     store = _open(options)
     file = options.output or Path(time.strftime("crowd-backup-%Y%m%d-%H%M%S.zip"))
-    names = backup(store, file)
+    names = backup(store, file, options.key_file)
     store.close()
     print(f"written: {file} ({', '.join(names) or 'no experiments'})")
     return 0
@@ -75,13 +148,31 @@ def run_restore(options: argparse.Namespace) -> int:
     """Restore a backup and print the names of its experiments."""
     store = _open(options, new=True)
     try:
-        names = restore(store, options.file)
+        names = restore(store, options.file, options.key_file)
     except (ApiError, zipfile.BadZipFile) as error:
         raise ValueError(str(error)) from None
     finally:
         store.close()
     for name in names:
         print(f"restored: {name} (paused; resume it on its dashboard)")
+    return 0
+
+
+def run_links(options: argparse.Namespace) -> int:
+    """Print the links of all experiments."""
+    ids = [] if options.ids is None else options.ids.read_text().split("\n")
+    store = _open(options)
+    with store.write() as connection:
+        secret = store.secret(connection)
+        for name in stored.names(connection):
+            page = f"{options.url.rstrip('/')}/e/{name}/"
+            wanted = [one.strip() for one in ids if one.strip()]
+            found = recruiting.links(secret, stored.find(connection, name), page, wanted)
+            for service in ("open", "prolific", "sona", "mturk"):
+                print(f"{service + ':':10}{found[service]}")
+            for one, link in found["personal"].items():
+                print(f"{one}\t{link}")
+    store.close()
     return 0
 
 
@@ -93,4 +184,6 @@ def _open(options: argparse.Namespace, *, new: bool = False) -> Store:
         raise ValueError(
             f"There is no database {file.name} in {file.parent}. Pass the folder that contains it."
         )
-    return Store(url)
+    store = Store(url)
+    store.check()
+    return store

@@ -16,7 +16,9 @@ from accelerando.crowd.experiment import Experiment, load_experiment
 from accelerando.crowd.serve.processes import Serving, supervise
 from accelerando.crowd.store import Store
 from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.web import accounts
+from accelerando.crowd.web.passwords import check_password
 
 __all__ = ["database_url", "listen", "prepare", "run_serve"]
 
@@ -33,6 +35,7 @@ def run_serve(options: argparse.Namespace) -> int:
     given = options.database or os.environ.get("ACCELERANDO_DATABASE")
     url = database_url(given, options.experiments)
     store = Store(url)
+    store.check()
     password = prepare(store, made, reset=options.reset_password)
     with store.read() as connection:
         names = stored.names(connection)
@@ -76,13 +79,20 @@ def run_serve(options: argparse.Namespace) -> int:
 def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str | None:
     """Store new experiments; return the experimenter's password if it was generated."""
     chosen = os.environ.get("ACCELERANDO_PASSWORD")
+    if chosen:
+        try:
+            check_password(chosen, ACCOUNT)
+        except ApiError as error:
+            raise ValueError(
+                f"ACCELERANDO_PASSWORD: {error} Got {len(chosen)} characters."
+            ) from None
     clock = time.time()
     password: str | None = None
     with store.write() as connection:
         if reset or not accounts.has_account(connection):
             password = chosen or secrets.token_urlsafe(12)
             hashed = accounts.password_hash(password)
-            accounts.set_password(connection, ACCOUNT, hashed, clock)
+            accounts.set_password(connection, ACCOUNT, hashed, clock, must_change=not chosen)
         there = set(stored.names(connection))
         for experiment in made:
             name = experiment.settings.name

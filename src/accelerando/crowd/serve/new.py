@@ -63,7 +63,9 @@ participants:
 #   total_participants: 60
 #   returning: resume       # or refuse, or new: for participants who return
 #   pseudonyms: false       # true: do not store names in links (PROLIFIC_PID, ...)
-#   withdraw: true          # a button to delete all answers of the participant
+#   withdraw: true          # a button to withdraw all answers of the participant
+#   withdrawn_days: 7       # days until withdrawn answers are deleted
+#   entry: open             # link: only with a link of `accelerando crowd links`
 #   id_parameters: [participant, puid, PROLIFIC_PID, workerId, id]
 #   keep_parameters: [STUDY_ID, SESSION_ID, assignmentId, hitId, survey_code]
 

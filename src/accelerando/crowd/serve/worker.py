@@ -17,7 +17,7 @@ from accelerando.crowd._posterior import Posterior
 from accelerando.crowd._sampler import Search
 from accelerando.crowd._search import SearchResult, search
 from accelerando.crowd.serve.learner import LOOK_BACK, Learner
-from accelerando.crowd.store import Store, published
+from accelerando.crowd.store import Store, participants, published
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
@@ -25,6 +25,8 @@ from accelerando.crowd.store.experiments import Snapshot
 __all__ = ["Worker"]
 
 _RENEW_SECONDS = 2.0
+_CLEAN_SECONDS = 60.0
+_CLOCK_JUMP = 5.0  # seconds
 _NICE = 10
 _EXHAUSTIVE = 300
 # Beyond this many items a search samples pairs: no turn could score all of them.
@@ -67,7 +69,10 @@ class Worker:
         self._learners: dict[tuple[int, float], Learner] = {}
         self._last_seconds: float | None = None
         self._errors: dict[str, str] = {}
-        self._renew_at = 0.0
+        self._renew_at = self._clean_at = 0.0
+        self._rival: tuple[str, int] | None = None
+        self._rival_since = 0.0
+        self._ahead: float | None = None
         self._cluster: Search | None = None
         # Fits run in a thread of low priority, so that participants do not wait. The thread that
         # writes keeps its priority: it must not starve while it holds the lock of a SQLite file.
@@ -96,8 +101,14 @@ class Worker:
         with self.store.read() as connection:
             names = stored.names(connection)
         busy = 0
+        now = time.monotonic()
+        clean = now >= self._clean_at
+        if clean:
+            self._clean_at = now + _CLEAN_SECONDS
         for name in names:
             try:
+                if clean:
+                    self._delete_withdrawn(name)
                 busy += self._turn(name)
                 self._errors.pop(name, None)
             except ApiError:
@@ -108,6 +119,11 @@ class Worker:
                 self._errors[name] = f"{name}: {type(error).__name__}: {error}"[:500]
                 self._learners.clear()
         return busy
+
+    def _delete_withdrawn(self, name: str) -> None:
+        with self.store.write() as connection:
+            snapshot = stored.find(connection, name)
+            participants.delete_withdrawn(connection, snapshot, time.time())
 
     def _turn(self, name: str) -> int:
         with self.store.read() as connection:
@@ -156,16 +172,30 @@ class Worker:
         now = time.monotonic()
         if now < self._renew_at:
             return True
+        self._watch_clock(now)
         error = "; ".join(self._errors.values()) or None
+        # The other worker has shown no sign of life for a while, by this worker's own stopwatch.
+        is_dead = self._rival is not None and now - self._rival_since >= published.LEASE_SECONDS
+        dead = self._rival if is_dead else None
         with self.store.write() as connection:
-            mine = published.renew_lease(
-                connection, self.owner, time.time(), self.turns, self._last_seconds, error
+            rival = published.renew_lease(
+                connection, self.owner, time.time(), self.turns, self._last_seconds, error, dead
             )
-        self._renew_at = now + _RENEW_SECONDS if mine else 0.0
-        if not mine:
+        if rival != self._rival:
+            self._rival, self._rival_since = rival, now
+        self._renew_at = now + _RENEW_SECONDS if rival is None else 0.0
+        if rival is not None:
             self._learners.clear()
             self.stop.wait(_RENEW_SECONDS)
-        return mine
+        return rival is None
+
+    def _watch_clock(self, now: float) -> None:
+        """Log when the clock of the computer was set."""
+        ahead = time.time() - now
+        if self._ahead is not None and abs(ahead - self._ahead) > _CLOCK_JUMP:
+            jump = ahead - self._ahead
+            log.warning("The clock of this computer jumped by %+.0f seconds.", jump)
+        self._ahead = ahead
 
 
 def _lower_priority() -> None:

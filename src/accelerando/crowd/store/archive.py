@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table, func, select
 
 from accelerando import __version__
 from accelerando.crowd.experiment import Experiment, Item, Limits, Media, Settings
@@ -22,9 +22,9 @@ from accelerando.crowd.experiment.media import recognize
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
-from accelerando.crowd.store.schema import answer, model, participant, served
+from accelerando.crowd.store.schema import answer, experiment, model, participant, served
 
-__all__ = ["FORMAT", "read_archive", "restore", "write_archive"]
+__all__ = ["FORMAT", "advance_counters", "read_archive", "restore", "write_archive"]
 
 FORMAT = 1
 _ROWS = 500
@@ -63,6 +63,10 @@ class _ParticipantRow(_Row):
     answered: int = Field(ge=0, lt=2**31)
     skipped: int = Field(ge=0, lt=2**31)
     failed: int = Field(ge=0, lt=2**31)
+    # Archives of earlier versions do not have these.
+    withdrawn: float | None = Field(default=None, allow_inf_nan=False)
+    proven: bool = False
+    browser: str = Field(default="", max_length=64)
 
 
 class _ServedRow(_Row):
@@ -118,6 +122,7 @@ def write_archive(connection: Connection, snapshot: Snapshot, stream: IO[bytes])
             "format": FORMAT,
             "accelerando": __version__,
             "name": snapshot.frame.name,
+            "id": number,
             "created": snapshot.frame.created,
             "state": snapshot.state,
         }
@@ -148,9 +153,9 @@ class Archive:
     """A valid archive, ready to be restored."""
 
     def __init__(
-        self, made: Experiment, created: float, rows: dict[str, list[dict[str, Any]]]
+        self, made: Experiment, created: float, rows: dict[str, list[dict[str, Any]]], number: int
     ) -> None:
-        self.made, self.created, self.rows = made, created, rows
+        self.made, self.created, self.rows, self.number = made, created, rows, number
 
 
 def read_archive(data: bytes, limits: Limits = Limits()) -> Archive:  # noqa: B008 (frozen)
@@ -221,7 +226,10 @@ def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
     }
     _check(rows, len(items), settings)
     created = float(manifest.get("created", 0.0))
-    return Archive(Experiment(settings, items, media), created, rows)
+    number = manifest.get("id", 0)
+    if type(number) is not int or not 0 <= number < 2**31:
+        raise _bad("its manifest has no valid id")
+    return Archive(Experiment(settings, items, media), created, rows, number)
 
 
 def _item(entry: Any, media: dict[str, Media]) -> Item:
@@ -261,13 +269,22 @@ def _check(rows: dict[str, list[dict[str, Any]]], n_items: int, settings: Settin
             raise _bad("an embedding has the wrong shape")
 
 
-def restore(connection: Connection, archive: Archive, name: str, clock: float) -> None:
-    """Store an archive as a paused experiment with this name."""
-    number = stored.add(connection, archive.made, archive.created or clock, name)
+def restore(
+    connection: Connection, archive: Archive, name: str, clock: float, *, keep_ids: bool = False
+) -> None:
+    """Store an archive as a paused experiment with this name.
+
+    With `keep_ids`, experiment and participants keep their numbers, which are part of participants'
+    tokens. The database must be empty then.
+    """
+    kept = archive.number if keep_ids and archive.number else None
+    number = stored.add(connection, archive.made, archive.created or clock, name, kept)
     stored.set_state(connection, number, "paused")
     numbers: dict[int, int] = {}
     for row in archive.rows["participants"]:
         old = row.pop("id")
+        if kept is not None:
+            row["id"] = old
         numbers[old] = connection.execute(
             participant.insert().values(experiment_id=number, **row).returning(participant.c.id)
         ).scalar_one()
@@ -280,6 +297,16 @@ def restore(connection: Connection, archive: Archive, name: str, clock: float) -
         rows = [{"experiment_id": number, **row} for row in archive.rows[key]]
         for begin in range(0, len(rows), _ROWS):
             connection.execute(table.insert(), rows[begin : begin + _ROWS])
+
+
+def advance_counters(connection: Connection) -> None:
+    """Let PostgreSQL continue after the ids that were restored; SQLite does so by itself."""
+    if connection.dialect.name != "postgresql":
+        return
+    for table in (experiment, participant):
+        sequence = func.pg_get_serial_sequence(table.name, "id")
+        after = select(func.coalesce(func.max(table.c.id), 0) + 1).scalar_subquery()
+        connection.execute(select(func.setval(sequence, after, False)))
 
 
 def _bad(why: str) -> ApiError:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, bindparam, delete, select, update
+from sqlalchemy import Connection, Engine, bindparam, delete, func, select, update
 
 from accelerando.crowd._adaptive import ARR, Greedy, Uncertainty
 from accelerando.crowd._assignment import QueryAssigner
@@ -120,8 +120,14 @@ def names(connection: Connection) -> list[str]:
     return list(connection.execute(select(experiment.c.name).order_by(experiment.c.id)).scalars())
 
 
-def add(connection: Connection, made: Experiment, clock: float, name: str | None = None) -> int:
-    """Store an experiment and return its id.
+def add(
+    connection: Connection,
+    made: Experiment,
+    clock: float,
+    name: str | None = None,
+    number: int | None = None,
+) -> int:
+    """Store an experiment and return its id, which is `number` if that is given.
 
     Raises
     ------
@@ -144,6 +150,7 @@ def add(connection: Connection, made: Experiment, clock: float, name: str | None
             settings=settings.model_dump(mode="json", by_alias=True),
             n_items=len(made.items),
             created=clock,
+            **({} if number is None else {"id": number}),
         )
         .returning(experiment.c.id)
     ).scalar_one()
@@ -195,6 +202,36 @@ def media_of(connection: Connection, number: int, key: str) -> Media | None:
         )
     ).first()
     return None if row is None else Media(row.name, row.type, bytes(row.data))
+
+
+def media_size(connection: Connection, number: int, key: str) -> tuple[int, str] | None:
+    """Return number of bytes and MIME type of a file; None if there is none with this key."""
+    row = connection.execute(
+        select(func.length(media.c.data), media.c.type).where(
+            media.c.experiment_id == number, media.c.key == key
+        )
+    ).first()
+    return None if row is None else (int(row[0]), row[1])
+
+
+def media_piece(connection: Connection, number: int, key: str, begin: int, count: int) -> bytes:
+    """Return some bytes of a file, without reading the rest into memory."""
+    where = {"number": number, "key": key}
+    if connection.dialect.name == "sqlite":
+        row = connection.exec_driver_sql(
+            "SELECT rowid FROM media WHERE experiment_id = :number AND key = :key", where
+        ).first()
+        if row is None:
+            return b""
+        raw: Any = connection.connection.driver_connection
+        with raw.blobopen("media", "data", row[0], readonly=True) as blob:
+            blob.seek(begin)
+            return bytes(blob.read(count))
+    piece = func.substring(media.c.data, begin + 1, count)
+    found = connection.execute(
+        select(piece).where(media.c.experiment_id == number, media.c.key == key)
+    ).scalar()
+    return b"" if found is None else bytes(found)
 
 
 def all_media(connection: Connection, number: int) -> dict[str, Media]:

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import IO, Any
 
 from sqlalchemy import Connection, select
 
@@ -49,6 +49,12 @@ CODEBOOK = "\n".join(
     + ["", "One row per answer, in the order in which they were stored, without practice."]
 )
 _CHUNK = 2000
+_BATCH = 10_000
+# A cell that begins like this, perhaps after blanks, is a formula in some spreadsheet. The last
+# four are the full-width forms, which spreadsheets in East Asia take for the plain ones.
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_CONTROL = ("\t", "\r", "\n")
+_BLANK = " \t\r\n\v\f\u00a0\u3000\ufeff\u200b"
 
 
 def rows(
@@ -78,6 +84,7 @@ def rows(
         .join(participant, participant.c.id == served.c.participant_id)
         .where(
             answer.c.experiment_id == snapshot.frame.id,
+            participant.c.withdrawn.is_(None),
             served.c.kind != "practice",
             answer.c.winner.is_(None) if skips else answer.c.winner.is_not(None),
         )
@@ -121,8 +128,8 @@ def answers_csv(
     return _csv(list(COLUMNS), rows(connection, snapshot, skips=skips))
 
 
-def answers_parquet(connection: Connection, snapshot: Snapshot) -> bytes:
-    """Return a Parquet file with the columns of `COLUMNS`."""
+def answers_parquet(connection: Connection, snapshot: Snapshot, stream: IO[bytes]) -> None:
+    """Write a Parquet file with the columns of `COLUMNS`."""
     import pyarrow
     import pyarrow.parquet
 
@@ -134,16 +141,14 @@ def answers_parquet(connection: Connection, snapshot: Snapshot) -> bytes:
     for name in ("passed", "at_random", "fallback", "blocked"):
         kinds[name] = pyarrow.bool_()
     schema = pyarrow.schema(list(kinds.items()))
-    stream = io.BytesIO()
     with pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         batch: list[dict[str, Any]] = []
         for row in rows(connection, snapshot):
             batch.append(row)
-            if len(batch) == 50_000:
+            if len(batch) == _BATCH:
                 writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
                 batch = []
         writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
-    return stream.getvalue()
 
 
 _PLACES = ("left", "right", "head", "winner", "loser")
@@ -269,7 +274,9 @@ def _csv(columns: list[str], lines: Iterable[dict[str, Any]]) -> Iterator[str]:
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
+    if isinstance(value, str) and (
+        value[:1] in _CONTROL or value.strip(_BLANK)[:1] in _FORMULA or value[:1] in _FORMULA
+    ):
         return "'" + value  # a spreadsheet would evaluate it as a formula
     return value
 

@@ -42,8 +42,10 @@ def qualities(
             served,
             (served.c.experiment_id == answer.c.experiment_id) & (served.c.id == answer.c.query_id),
         )
+        .join(participant, participant.c.id == served.c.participant_id)
         .where(
             answer.c.experiment_id == snapshot.frame.id,
+            participant.c.withdrawn.is_(None),
             answer.c.winner.is_not(None),
             served.c.kind != "practice",
         )

@@ -21,6 +21,7 @@ from accelerando.crowd.store.schema import (
 )
 
 __all__ = [
+    "LEASE_SECONDS",
     "Fitted",
     "left_in_queue",
     "new_answers",
@@ -30,7 +31,7 @@ __all__ = [
     "saved_states",
 ]
 
-_LEASE_SECONDS = 15.0
+LEASE_SECONDS = 15.0
 
 _NEW = (
     select(
@@ -54,6 +55,7 @@ _NEW = (
         answer.c.winner.is_not(None),
         served.c.kind == "query",
         participant.c.state != "blocked",
+        participant.c.withdrawn.is_(None),
     )
     .order_by(answer.c.seq)
 )
@@ -178,8 +180,19 @@ def renew_lease(
     turns: int,
     turn_seconds: float | None,
     error: str | None,
-) -> bool:
-    """Renew the lease of this worker; return False if another worker holds it."""
+    dead: tuple[str, int] | None = None,
+) -> tuple[str, int] | None:
+    """Renew the lease of this worker.
+
+    Clocks jump, and those of two computers differ, so no times are compared. Each renewal increases
+    a number, the beat. Who sees the same beat of the same owner for long enough by its own
+    stopwatch passes both as `dead` and gets the lease.
+
+    Returns
+    -------
+    tuple of str and int, or None
+        Owner and beat of another worker that holds the lease; None if this one does.
+    """
     row = connection.execute(select(worker).with_for_update()).first()
     values = {
         "owner": owner,
@@ -189,12 +202,14 @@ def renew_lease(
         "error": error,
     }
     if row is None:
-        connection.execute(worker.insert().values(id=1, **values))
-        return True
-    if row.owner != owner and clock - row.seen < _LEASE_SECONDS:
-        return False
-    connection.execute(update(worker).where(worker.c.id == row.id).values(**values))
-    return True
+        connection.execute(worker.insert().values(id=1, beat=1, **values))
+        return None
+    if row.owner not in ("", owner) and (row.owner, row.beat) != dead:
+        return row.owner, row.beat
+    connection.execute(
+        update(worker).where(worker.c.id == row.id).values(beat=row.beat + 1, **values)
+    )
+    return None
 
 
 def release_lease(connection: Connection, owner: str) -> None:

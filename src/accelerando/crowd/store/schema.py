@@ -18,13 +18,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
 __all__ = ["SCHEMA_VERSION", "tables"]
 
 # Increase it with every change below, and add a step to migrate.py.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 3
 
 tables = MetaData()
 
@@ -56,6 +57,13 @@ experimenter = Table(
     Column("name", String(100), unique=True, nullable=False),
     Column("password_hash", Text, nullable=False),
     Column("created", Float, nullable=False),
+    # May see and do everything, and makes accounts; others have roles in experiments.
+    Column("admin", Boolean, nullable=False, server_default=false()),
+    # The password was generated, or chosen by somebody else: it has to be changed first.
+    Column("must_change", Boolean, nullable=False, server_default=false()),
+    # The key of one-time passwords, and the step of the newest one that was used.
+    Column("totp", String(64)),
+    Column("totp_step", BigInteger, nullable=False, server_default="0"),
 )
 
 session = Table(
@@ -70,6 +78,9 @@ session = Table(
     ),
     Column("csrf", String(64), nullable=False),
     Column("expires", Float, nullable=False),
+    Column("created", Float, nullable=False, server_default="0"),
+    # Last use, to the minute; 0 for sessions of a former version, which have ended.
+    Column("seen", Float, nullable=False, server_default="0"),
 )
 
 sign_in_failure = Table(
@@ -94,6 +105,38 @@ experiment = Table(
     # Version of the queue in use; the worker increases it when a new queue is complete.
     Column("queue_version", Integer, nullable=False, server_default="0"),
     Column("worker_state", JSON),
+)
+
+role = Table(
+    "role",
+    tables,
+    _experiment(primary_key=True),
+    Column(
+        "experimenter_id",
+        Integer,
+        ForeignKey("experimenter.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("role", String(16), nullable=False),
+)
+
+api_token = Table(
+    "api_token",
+    tables,
+    Column("id", Integer, primary_key=True),
+    Column("token_hash", String(64), unique=True, nullable=False),
+    Column(
+        "experimenter_id",
+        Integer,
+        ForeignKey("experimenter.id", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("name", String(100), nullable=False),
+    # "read" or "write"; for one experiment, or for all of the account.
+    Column("scope", String(16), nullable=False),
+    Column("experiment_id", Integer, ForeignKey("experiment.id", ondelete="CASCADE")),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
 )
 
 item = Table(
@@ -141,6 +184,12 @@ participant = Table(
     Column("answered", Integer, nullable=False, server_default="0"),
     Column("skipped", Integer, nullable=False, server_default="0"),
     Column("failed", Integer, nullable=False, server_default="0"),
+    # Time of withdrawal. The answers count nowhere from then on, and are deleted some days later.
+    Column("withdrawn", Float),
+    # True if a personal link brought this participant, and not just somebody who knew the id.
+    Column("proven", Boolean, nullable=False, server_default=false()),
+    # Hash of a random number that the participant's browser keeps.
+    Column("browser", String(64), nullable=False, server_default=""),
     UniqueConstraint("experiment_id", "external", name="participant_external"),
 )
 
@@ -241,6 +290,8 @@ worker = Table(
     Column("id", Integer, primary_key=True),
     Column("owner", String(64), nullable=False),
     Column("seen", Float, nullable=False),
+    # Increases with every renewal: others see that the owner lives without comparing clocks.
+    Column("beat", BigInteger, nullable=False, server_default="0"),
     Column("turns", Integer, nullable=False, server_default="0"),
     Column("turn_seconds", Float),
     Column("error", Text),

@@ -32,7 +32,7 @@ _ASKED = (
 )
 _SERVE = served.insert()
 _TOTAL = select(func.coalesce(func.sum(participant.c.answered), 0)).where(
-    participant.c.experiment_id == bindparam("experiment")
+    participant.c.experiment_id == bindparam("experiment"), participant.c.withdrawn.is_(None)
 )
 
 

@@ -14,7 +14,7 @@ from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot, find
 from accelerando.crowd.store.participants import Person
 
-__all__ = ["Standing", "answer", "begin", "consent", "look", "withdraw"]
+__all__ = ["Standing", "answer", "begin", "consent", "look", "see", "withdraw"]
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,15 @@ def begin(
     shown: str | None,
     count: int,
     clock: float,
+    browser: str = "",
 ) -> Standing:
     """Start or continue a session when the page opens."""
     snapshot = find(connection, name)
     known = participants.read_token(secret, snapshot, shown)
     try:
-        person = participants.join(connection, snapshot, secret, parameters, device, known, clock)
+        person = participants.join(
+            connection, snapshot, secret, parameters, device, known, clock, browser
+        )
     except ApiError as error:
         if error.code != "full":
             raise
@@ -79,6 +82,18 @@ def look(
     # Lock the row: a second tab waits and then finds the queries of the first.
     person = participants.get(connection, snapshot, number, lock=True)
     return _standing(connection, snapshot, person, count, clock)
+
+
+def see(
+    connection: Connection, name: str, secret: bytes, shown: str | None, count: int
+) -> Standing:
+    """Return the open queries, and change nothing."""
+    snapshot = find(connection, name)
+    person = participants.get(connection, snapshot, _authenticate(secret, snapshot, shown))
+    ended = _ended(snapshot, person)
+    if ended is not None:
+        return ended
+    return Standing(snapshot, person, serving.open_queries(connection, person.id)[:count])
 
 
 def answer(
@@ -117,7 +132,7 @@ def consent(
 def withdraw(
     connection: Connection, name: str, secret: bytes, shown: str | None, clock: float
 ) -> Standing:
-    """Delete all answers of the participant and end the session."""
+    """Mark all answers of the participant as withdrawn and end the session."""
     snapshot = find(connection, name)
     number = _authenticate(secret, snapshot, shown)
     if not snapshot.frame.settings.participants.withdraw:
@@ -141,6 +156,17 @@ def _standing(
     clock: float,
     taken: StoredAnswer | None = None,
 ) -> Standing:
+    ended = _ended(snapshot, person, taken)
+    if ended is not None:
+        return ended
+    queries, outcome = serving.top_up(connection, snapshot, person, count, clock)
+    return Standing(snapshot, person, queries, outcome, taken)
+
+
+def _ended(
+    snapshot: Snapshot, person: Person, taken: StoredAnswer | None = None
+) -> Standing | None:
+    """Return the standing of a participant who gets no queries now, else None."""
     if person.state == "blocked":
         return Standing(snapshot, person, outcome="blocked", taken=taken)
     if person.outcome is not None:
@@ -149,8 +175,7 @@ def _standing(
         return Standing(snapshot, person, taken=taken)
     if snapshot.paused:
         return Standing(snapshot, person, outcome="paused", taken=taken)
-    queries, outcome = serving.top_up(connection, snapshot, person, count, clock)
-    return Standing(snapshot, person, queries, outcome, taken)
+    return None
 
 
 def _authenticate(secret: bytes, snapshot: Snapshot, shown: str | None) -> int:

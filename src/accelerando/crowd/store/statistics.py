@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,15 @@ _TIME_EDGES = [0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 20, 60]
 _LATENCY_EDGES = [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5]
 
 
-def summaries(connection: Connection, root: str) -> list[dict[str, Any]]:
-    """Return a summary of every experiment."""
-    return [summary(connection, name, root) for name in stored.names(connection)]
+def summaries(
+    connection: Connection, root: str, only: Container[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return a summary of every experiment, or of those whose names are in `only`."""
+    return [
+        summary(connection, name, root)
+        for name in stored.names(connection)
+        if only is None or name in only
+    ]
 
 
 def summary(connection: Connection, name: str, root: str) -> dict[str, Any]:
@@ -38,7 +45,7 @@ def summary(connection: Connection, name: str, root: str) -> dict[str, Any]:
             func.coalesce(func.sum(participant.c.answered), 0),
             func.coalesce(func.sum(participant.c.skipped), 0),
             func.count(),
-        ).where(participant.c.experiment_id == snapshot.frame.id)
+        ).where(participant.c.experiment_id == snapshot.frame.id, participant.c.withdrawn.is_(None))
     ).one()
     return {
         "name": name,
@@ -110,7 +117,8 @@ def health(connection: Connection, clock: float) -> dict[str, Any]:
         "database": connection.dialect.name,
         "queued": int(waiting),
         "worker": {
-            "alive": row is not None and clock - row.seen < ALIVE_SECONDS,
+            # A time far in the future is from a clock that was wrong, and says nothing.
+            "alive": row is not None and abs(clock - row.seen) < ALIVE_SECONDS,
             "seen_seconds_ago": None if row is None else round(max(0.0, clock - row.seen), 3),
             "turns": 0 if row is None else row.turns,
             "turn_seconds": None if row is None else row.turn_seconds,
@@ -120,7 +128,14 @@ def health(connection: Connection, clock: float) -> dict[str, Any]:
 
 
 def _mine(snapshot: Snapshot) -> Any:
-    return answer.c.experiment_id == snapshot.frame.id
+    gone = (
+        select(served.c.id)
+        .join(participant, participant.c.id == served.c.participant_id)
+        .where(
+            participant.c.experiment_id == snapshot.frame.id, participant.c.withdrawn.is_not(None)
+        )
+    )
+    return (answer.c.experiment_id == snapshot.frame.id) & answer.c.query_id.not_in(gone)
 
 
 def _activity(connection: Connection, snapshot: Snapshot, clock: float) -> dict[str, Any]:

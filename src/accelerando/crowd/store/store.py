@@ -9,12 +9,27 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from accelerando.crowd.store.errors import classify
 from accelerando.crowd.store.migrate import migrate
 from accelerando.crowd.store.schema import meta
+from accelerando.exceptions import StateError
 
-__all__ = ["Store", "insert_or_ignore"]
+__all__ = ["RESTORE", "Store", "insert_or_ignore"]
+
+RESTORE = "Restore the last backup into a new folder: accelerando crowd restore BACKUP.zip FOLDER"
+_SENTENCES = {
+    "locked": "Another program holds the lock of the database. Stop it and try again.",
+    "full": "The disk of the database is full or failing. Free some space and try again.",
+    "unreachable": "The database cannot be opened. Check that its folder or its server exists and "
+    "that this user may use it.",
+    "readonly": "The database is read-only. Give this user the right to write the file and its "
+    "folder.",
+    "damaged": f"The database is damaged or not a database. {RESTORE}.",
+    "refused": "The database server refuses the user, the password or the name of the database. "
+    "Check the URL.",
+}
 
 _BUSY_SECONDS = 30.0
 _MOMENT = 0.05  # seconds
@@ -49,16 +64,40 @@ class Store:
                     # Several processes may open the database at once.
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
                 migrate(connection)
+        except DBAPIError as error:
+            self.close()
+            trouble = classify(error)
+            if trouble == "other":
+                raise
+            raise StateError(f"{_SENTENCES[trouble]} ({_first_line(error)})") from None
         except BaseException:
             self.close()
             raise
+
+    def check(self) -> None:
+        """Read the whole SQLite file and compare it with its indexes.
+
+        Raises
+        ------
+        StateError
+            The file is damaged. The message names the command that restores a backup.
+        """
+        if not self.is_sqlite:
+            return
+        try:
+            with self.read() as connection:
+                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+        except DBAPIError as error:
+            found = _first_line(error)
+        if found != "ok":
+            raise StateError(f"The database is damaged: {found}. {RESTORE}.")
 
     @contextmanager
     def write(self, *, patient: bool = True) -> Iterator[Connection]:
         """Open a transaction that may write; it is committed, on disk, when the block ends.
 
         SQLite has one writer at a time. With ``patient=False`` waiting for it ends after a moment
-        with an error whose message contains ``locked``.
+        with an error that :func:`classify` calls "locked".
         """
         with self.engine.connect() as connection:
             if self.is_sqlite:
@@ -89,6 +128,10 @@ class Store:
         self.engine.dispose()
 
 
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().partition("\n")[0]
+
+
 def insert_or_ignore(connection: Connection, table: Any) -> Any:
     """Return ``INSERT … ON CONFLICT DO NOTHING`` in the dialect of this connection."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -116,6 +159,10 @@ def _engine(url: str, connections: int) -> Engine:
             engine = create_engine(
                 url, pool_size=connections, max_overflow=5, pool_pre_ping=True, pool_recycle=1800
             )
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"PostgreSQL needs {error.name}. Install it with pip install 'accelerando[crowd]'."
+        ) from None
     except ArgumentError as error:
         raise ValueError(f"The URL of the database is not valid: {error}") from None
     return engine

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import secrets
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 from sqlalchemy import Connection, delete, func, select, update
 
 from accelerando.crowd.store.errors import ApiError
-from accelerando.crowd.store.schema import experimenter, session, sign_in_failure
+from accelerando.crowd.store.experiments import note
+from accelerando.crowd.store.schema import api_token, experimenter, session, sign_in_failure
+from accelerando.crowd.web.totp import accepted_step
 
 __all__ = ["Signed", "check_session", "set_password", "sign_in", "sign_out"]
 
 SESSION_SECONDS = 12 * 3600.0
+IDLE_SECONDS = 2 * 3600.0
+_SEEN_SECONDS = 60.0  # last use is noted this often
 _WINDOW = 300.0
 _PER_CALLER = 8
+# Wrong passwords for one account from all addresses.
 _PER_NAME = 60
+_KNOWN_SECONDS = 30 * 86400.0
 
 _hasher = PasswordHasher()
 
@@ -32,6 +38,12 @@ class Signed:
     id: int
     name: str
     csrf: str
+    admin: bool = True
+    must_change: bool = False
+    seen: float = 0.0
+    # "read" or "write" for tokens of programs; "" for people who signed in.
+    scope: str = ""
+    experiment_id: int | None = None  # the only one of a token
 
 
 def password_hash(password: str) -> str:
@@ -39,18 +51,48 @@ def password_hash(password: str) -> str:
     return _hasher.hash(password)
 
 
-def set_password(connection: Connection, name: str, hashed: str, clock: float) -> None:
-    """Create an account or change its password, which ends all its sessions."""
+def set_password(
+    connection: Connection,
+    name: str,
+    hashed: str,
+    clock: float,
+    *,
+    admin: bool = True,
+    must_change: bool = False,
+) -> None:
+    """Create an account or change its password, which ends all its sessions and tokens.
+
+    Parameters
+    ----------
+    connection : Connection
+    name, hashed : str
+        Of the account, and the hash of its password.
+    clock : float
+        The Unix time.
+    admin : bool
+        Whether a new account may do everything.
+    must_change : bool
+        Whether somebody else knows the password, so that it has to be changed first.
+    """
     row = connection.execute(select(experimenter.c.id).where(experimenter.c.name == name)).first()
     if row is None:
         connection.execute(
-            experimenter.insert().values(name=name, password_hash=hashed, created=clock)
+            experimenter.insert().values(
+                name=name,
+                password_hash=hashed,
+                created=clock,
+                admin=admin,
+                must_change=must_change,
+            )
         )
         return
     connection.execute(
-        update(experimenter).where(experimenter.c.id == row.id).values(password_hash=hashed)
+        update(experimenter)
+        .where(experimenter.c.id == row.id)
+        .values(password_hash=hashed, must_change=must_change)
     )
-    connection.execute(delete(session).where(session.c.experimenter_id == row.id))
+    for table in (session, api_token):
+        connection.execute(delete(table).where(table.c.experimenter_id == row.id))
 
 
 def has_account(connection: Connection) -> bool:
@@ -80,41 +122,68 @@ def matches(hashed: str, password: str) -> bool:
         return False
 
 
-def caller_key(secret: bytes, address: str) -> str:
-    """Return a keyed hash that identifies a caller without storing the address."""
-    return hmac.new(secret, f"caller {address}".encode(), hashlib.sha256).hexdigest()[:32]
+def count_attempt(connection: Connection, caller: str, name: str, clock: float) -> None:
+    """Count an attempt to sign in before its password is checked.
 
+    Each address has eight attempts. An account that many addresses guess at leaves one attempt to
+    an address from which its owner has not signed in before: it is never locked altogether, because
+    strangers could then lock out its owner.
 
-def check_failures(connection: Connection, caller: str, name: str, clock: float) -> None:
-    """Raise ApiError with status 429 after too many wrong passwords."""
-    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.at < clock - _WINDOW))
-    for key, most in ((caller, _PER_CALLER), (_name_key(name), _PER_NAME)):
-        count = connection.execute(
+    Raises
+    ------
+    ApiError
+        There were too many attempts (429).
+    """
+    # Entries in the future are from a clock that was wrong.
+    connection.execute(
+        delete(sign_in_failure).where(
+            sign_in_failure.c.key.not_like("known %"),
+            (sign_in_failure.c.at < clock - _WINDOW) | (sign_in_failure.c.at > clock),
+        )
+    )
+    known = connection.execute(
+        select(sign_in_failure.c.id).where(
+            sign_in_failure.c.key == _known_key(caller, name),
+            sign_in_failure.c.at > clock - _KNOWN_SECONDS,
+        )
+    ).first()
+    mine, all_of_them = (
+        connection.execute(
             select(func.count()).select_from(sign_in_failure).where(sign_in_failure.c.key == key)
         ).scalar_one()
-        if count >= most:
-            raise ApiError("too_many", "Too many wrong passwords; try again in five minutes.", 429)
-
-
-def add_failure(connection: Connection, caller: str, name: str, clock: float) -> None:
-    """Record a wrong password."""
+        for key in (caller, _name_key(name))
+    )
+    under_attack = all_of_them >= _PER_NAME and not known
+    if mine >= (1 if under_attack else _PER_CALLER):
+        raise ApiError("too_many", "Too many wrong passwords; try again in five minutes.", 429)
     connection.execute(
         sign_in_failure.insert(),
         [{"key": caller, "at": clock}, {"key": _name_key(name), "at": clock}],
     )
 
 
-def sign_in(connection: Connection, number: int, caller: str, clock: float) -> str:
+def clear_attempts(connection: Connection, caller: str) -> None:
+    """Forget the attempts of an address, because one was right."""
+    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.key == caller))
+
+
+def sign_in(connection: Connection, number: int, caller: str, name: str, clock: float) -> str:
     """Create a session and return its token; the database stores a hash only."""
     made = secrets.token_urlsafe(32)
     connection.execute(delete(session).where(session.c.expires < clock))
-    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.key == caller))
+    known = _known_key(caller, name)
+    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.key.in_([caller, known])))
+    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.at < clock - _KNOWN_SECONDS))
+    connection.execute(sign_in_failure.insert().values(key=known, at=clock))
+    note(connection, clock, name, "sign in", "")
     connection.execute(
         session.insert().values(
             token_hash=_hash(made),
             experimenter_id=number,
             csrf=secrets.token_urlsafe(24),
             expires=clock + SESSION_SECONDS,
+            created=clock,
+            seen=clock,
         )
     )
     return made
@@ -129,17 +198,104 @@ def check_session(connection: Connection, token: str | None, clock: float) -> Si
     """Return the experimenter of a session, or None if the session is not valid."""
     if not token:
         return None
+    account = experimenter.c
     row = connection.execute(
-        select(experimenter.c.id, experimenter.c.name, session.c.csrf)
-        .join(session, session.c.experimenter_id == experimenter.c.id)
-        .where(session.c.token_hash == _hash(token), session.c.expires > clock)
-    ).first()
-    return None if row is None else Signed(row.id, row.name, row.csrf)
+        select(
+            account.id, account.name, account.admin, account.must_change, session.c.csrf,
+            session.c.seen,
+        )
+        .join(session, session.c.experimenter_id == account.id)
+        .where(
+            session.c.token_hash == _hash(token),
+            session.c.expires > clock,
+            # A session of a clock that was ahead would never end.
+            session.c.expires <= clock + SESSION_SECONDS,
+            session.c.seen > clock - IDLE_SECONDS,
+        )
+    ).first()  # fmt: skip
+    return None if row is None else Signed(**row._mapping)
+
+
+def is_due(signed: Signed, clock: float) -> bool:
+    """Return True if the use of a session should be noted now."""
+    return not signed.scope and not 0 <= clock - signed.seen < _SEEN_SECONDS
+
+
+def touch(connection: Connection, token: str, clock: float) -> None:
+    """Note that a session was used."""
+    connection.execute(
+        update(session).where(session.c.token_hash == _hash(token)).values(seen=clock)
+    )
+
+
+def sessions_of(connection: Connection, number: int, clock: float) -> list[dict[str, Any]]:
+    """Return the sessions of an account that have not ended, newest first."""
+    rows = connection.execute(
+        select(session)
+        .where(
+            session.c.experimenter_id == number,
+            session.c.expires > clock,
+            session.c.seen > clock - IDLE_SECONDS,
+        )
+        .order_by(session.c.created.desc())
+    ).all()
+    return [
+        {
+            "id": row.token_hash[:16],
+            "created": row.created,
+            "seen": row.seen,
+            "expires": row.expires,
+        }
+        for row in rows
+    ]
+
+
+def end_session(connection: Connection, number: int, which: str) -> bool:
+    """End a session of an account; return False if it has none of this id."""
+    found = connection.execute(
+        delete(session).where(
+            session.c.experimenter_id == number,
+            session.c.token_hash.startswith(which, autoescape=True),
+        )
+    )
+    return bool(found.rowcount)
 
 
 def _hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
+def _known_key(caller: str, name: str) -> str:
+    return "known " + _hash(f"{caller} {name}")[:32]
+
+
 def _name_key(name: str) -> str:
     return "name " + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def totp_of(connection: Connection, number: int) -> tuple[str | None, int]:
+    """Return the key of an account's one-time passwords, and the step of the last one used."""
+    row = connection.execute(
+        select(experimenter.c.totp, experimenter.c.totp_step).where(experimenter.c.id == number)
+    ).one()
+    return row.totp, row.totp_step
+
+
+def set_totp(connection: Connection, number: int, key: str | None, step: int) -> None:
+    """Set or remove the key of one-time passwords, or note that one was used."""
+    connection.execute(
+        update(experimenter).where(experimenter.c.id == number).values(totp=key, totp_step=step)
+    )
+
+
+def use_code(connection: Connection, number: int, code: str, clock: float) -> None:
+    """Use up a one-time password if the account has them; raise ApiError (401) if it is wrong."""
+    key, last = totp_of(connection, number)
+    if key is None:
+        return
+    if not code:
+        raise ApiError("code", "Please also type the code of your app.", 401)
+    step = accepted_step(key, code, clock, last)
+    if step is None:
+        raise ApiError("code", "Wrong code, or it was used before.", 401)
+    set_totp(connection, number, key, step)

@@ -18,10 +18,13 @@ from starlette.types import Scope
 from accelerando import __version__
 from accelerando.crowd.experiment import Limits, SettingsError
 from accelerando.crowd.store import Store
-from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.errors import ApiError, classify
+from accelerando.crowd.store.store import RESTORE
 from accelerando.crowd.web import (
+    account_routes,
     download_routes,
     experimenter_api,
+    health,
     media_routes,
     pages,
     participant_api,
@@ -30,7 +33,7 @@ from accelerando.crowd.web import (
 from accelerando.crowd.web.auth import signed_in
 from accelerando.crowd.web.context import Context
 from accelerando.crowd.web.fast_path import FastPath
-from accelerando.crowd.web.group_commit import GroupCommit, is_unavailable
+from accelerando.crowd.web.group_commit import GroupCommit
 from accelerando.crowd.web.middleware import BodyLimit, SafeHeaders
 
 __all__ = ["create_app"]
@@ -70,7 +73,11 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
         secret = store.secret(connection)
     context = Context(store, GroupCommit(store), secret, limits)
     app.state.context = context
-    for part in (participant_api, experimenter_api, download_routes, salmon, media_routes, pages):
+    for part in (
+        *(participant_api, experimenter_api, account_routes, download_routes, salmon),
+        *(media_routes, health),
+        pages,
+    ):
         app.include_router(part.router)
     app.mount("/static", _Static(directory=pages.STATIC), name="static")
 
@@ -122,11 +129,16 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(DBAPIError)
     async def database(request: Request, error: DBAPIError) -> Response:
-        if not is_unavailable(error):
+        trouble = classify(error)
+        if trouble == "damaged":
+            request.app.state.context.damaged = True
+            log.critical("The database is damaged: %s. %s", error.orig, RESTORE)
+        elif trouble == "other":
             log.error("Database error: %s", type(error.orig).__name__, exc_info=error)
             sentence = "Something went wrong on the server."
             return _error_response(request, 500, "internal", sentence, {})
-        log.warning("The database cannot be written: %s", error.orig)
+        else:
+            log.warning("The database cannot be used (%s): %s", trouble, error.orig)
         sentence = "The server cannot store anything at the moment; please try again soon."
         return _error_response(request, 503, "unavailable", sentence, {"retry-after": "2"})
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from typing import Annotated
 
+import anyio
 import anyio.to_thread
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
 from accelerando.crowd.store.errors import ApiError
-from accelerando.crowd.web import accounts
+from accelerando.crowd.web import accounts, roles
 from accelerando.crowd.web.accounts import Signed
 from accelerando.crowd.web.context import context_of
+from accelerando.crowd.web.cookies import cookie_of, drop_cookie, set_cookie
+from accelerando.crowd.web.limits import address_key
+from accelerando.crowd.web.origin import require_same_origin
 
 __all__ = [
     "COOKIE",
@@ -23,7 +28,6 @@ __all__ = [
     "check_form_token",
     "forget",
     "form_token",
-    "require_same_origin",
     "set_session",
     "signed_in",
     "try_password",
@@ -31,24 +35,56 @@ __all__ = [
 
 COOKIE = "accelerando_session"
 CSRF_COOKIE = "accelerando_csrf"
+_CHECKS_AT_ONCE = 2
+
+log = logging.getLogger("accelerando.crowd")
+
+
+# What somebody whose password must be changed may still do.
+_BEFORE_CHANGE = ("/api/v1/session", "/api/v1/account/password")
+_OF_PEOPLE = ("/api/v1/account", "/api/v1/session", "/api/v1/accounts", "/api/v1/audit")
+_POLLED = "/dashboard"  # an open page asks for it all day; that is no use of the session
 
 
 async def signed_in(request: Request) -> Signed | None:
     """Return the experimenter of this request, or None."""
     context = context_of(request)
-    token = request.cookies.get(COOKIE)
+    clock = context.clock()
+    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and bearer.startswith("accelerando_"):
+        return await context.read(roles.check_token, bearer, clock)
+    token = cookie_of(request, COOKIE)
     if not token:
         return None
-    return await context.read(accounts.check_session, token, context.clock())
+    signed = await context.read(accounts.check_session, token, clock)
+    polled = request.url.path.startswith("/api/") and request.url.path.endswith(_POLLED)
+    if signed is not None and not polled and accounts.is_due(signed, clock):
+        await context.write(accounts.touch, token, clock)
+    return signed
 
 
 async def _require(request: Request) -> Signed:
-    """Check the session and, for writes, the CSRF token of the page."""
+    """Check the session, the role in the experiment and, for writes, the page's CSRF token."""
     signed = await signed_in(request)
     if signed is None:
         raise ApiError("sign_in", "Please sign in.", 401)
-    if request.method not in ("GET", "HEAD"):
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    if signed.must_change and path not in _BEFORE_CHANGE:
+        raise ApiError("change_password", "Please change your password first.", 403)
+    is_write = request.method not in ("GET", "HEAD")
+    if signed.scope:
+        if path.startswith(_OF_PEOPLE):
+            raise ApiError("role", "A token cannot be used for accounts.", 403)
+        if is_write and signed.scope != "write":
+            raise ApiError("role", "This token can only read.", 403)
+    elif is_write:
         check_csrf(request, signed, request.headers.get("x-csrf-token", ""))
+    name = request.path_params.get("name")
+    if name is not None and path.startswith("/api/v1/experiments/"):
+        needed = roles.needed_role(request.method, path)
+        await context_of(request).read(roles.require, signed, name, needed)
+    elif signed.scope and is_write and signed.experiment_id is not None:
+        raise ApiError("role", "This token is for one experiment.", 403)
     return signed
 
 
@@ -57,24 +93,12 @@ Experimenter = Annotated[Signed, Depends(_require)]
 
 def check_csrf(request: Request, signed: Signed, token: str) -> None:
     """Raise ApiError unless the request has the CSRF token of the session."""
-    require_same_origin(request)
+    require_same_origin(request, form=True)
     if not hmac.compare_digest(token.encode(), signed.csrf.encode()):
         raise ApiError("csrf", "This request did not come from the experimenter's page.", 403)
 
 
-def require_same_origin(request: Request) -> None:
-    """Raise ApiError if the headers name another site as the origin."""
-    site = request.headers.get("sec-fetch-site")
-    if site not in (None, "same-origin", "none"):
-        raise ApiError("csrf", "This request came from another site.", 403)
-    origin = request.headers.get("origin")
-    if origin is not None and origin != "null":
-        host = origin.partition("://")[2]
-        if host != request.headers.get("host", ""):
-            raise ApiError("csrf", "This request came from another site.", 403)
-
-
-async def try_password(request: Request, name: str, password: str) -> str:
+async def try_password(request: Request, name: str, password: str, code: str = "") -> str:
     """Check name and password and return the token of a new session.
 
     Raises
@@ -83,46 +107,57 @@ async def try_password(request: Request, name: str, password: str) -> str:
         The name or password is wrong (401), or too many were wrong (429).
     """
     context = context_of(request)
-    address = request.client.host if request.client else ""
-    caller = accounts.caller_key(context.secret, address)
+    caller = address_key(context.secret, request)
     clock = context.clock()
-    await context.write(accounts.check_failures, caller, name, clock)
+    await context.write(accounts.count_attempt, caller, name, clock)
     number, hashed = await context.read(accounts.stored_hash, name)
-    right = await anyio.to_thread.run_sync(accounts.matches, hashed, password)
+    right = await check_hash(request, hashed, password)
     if number is None or not right:
-        await context.write(accounts.add_failure, caller, name, clock)
+        log.warning("A password for the account %r was wrong.", name[:100])
         raise ApiError("wrong_password", "Wrong name or password.", 401)
-    return await context.write(accounts.sign_in, number, caller, clock)
+    await context.write(accounts.use_code, number, code, clock)
+    return await context.write(accounts.sign_in, number, caller, name, clock)
+
+
+async def confirm_password(request: Request, signed: Signed, password: str) -> None:
+    """Raise ApiError unless this is the password of the experimenter; attempts are counted."""
+    context, clock = context_of(request), context_of(request).clock()
+    caller = address_key(context.secret, request)
+    await context.write(accounts.count_attempt, caller, signed.name, clock)
+    _, hashed = await context.read(accounts.stored_hash, signed.name)
+    if not await check_hash(request, hashed, password):
+        raise ApiError("wrong_password", "The present password is wrong.", 403)
+    await context.write(accounts.clear_attempts, caller)
+
+
+async def check_hash(request: Request, hashed: str, password: str) -> bool:
+    """Return True if the password matches. Each check takes 64 MB: a few at a time."""
+    checks: anyio.CapacityLimiter = context_of(request).cache.setdefault(
+        "password checks", anyio.CapacityLimiter(_CHECKS_AT_ONCE)
+    )
+    return await anyio.to_thread.run_sync(accounts.matches, hashed, password, limiter=checks)
 
 
 def set_session(request: Request, response: Response, token: str) -> None:
     """Set the session cookie. The token is new, which prevents session fixation."""
-    root = request.scope.get("root_path", "")
-    response.set_cookie(
-        COOKIE,
-        token,
-        max_age=int(accounts.SESSION_SECONDS),
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-        path=f"{root}/",
-    )
+    seconds = accounts.SESSION_SECONDS
+    set_cookie(request, response, COOKIE, token, seconds=seconds, samesite="strict")
 
 
 def form_token(request: Request) -> str:
     """Return the CSRF token of the sign-in form, which must equal that of its cookie."""
-    found = request.cookies.get(CSRF_COOKIE, "")
+    found = cookie_of(request, CSRF_COOKIE) or ""
     return found if len(found) == 32 and found.isalnum() else secrets.token_hex(16)
 
 
 def check_form_token(request: Request, sent: str) -> None:
     """Raise ApiError unless the tokens of form and cookie are equal."""
-    require_same_origin(request)
-    kept = request.cookies.get(CSRF_COOKIE, "")
+    require_same_origin(request, form=True)
+    kept = cookie_of(request, CSRF_COOKIE) or ""
     if not kept or not hmac.compare_digest(sent.encode(), kept.encode()):
         raise ApiError("csrf", "The form has expired; load the page again.", 403)
 
 
 def forget(request: Request, response: Response) -> None:
     """Delete the session cookie."""
-    response.delete_cookie(COOKIE, path=f"{request.scope.get('root_path', '')}/")
+    drop_cookie(request, response, COOKIE)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from accelerando.crowd.experiment import Item, Limits
 from accelerando.crowd.store import Store
 from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.web.group_commit import GroupCommit
 
@@ -36,6 +37,8 @@ class Context:
         Limits of uploads.
     cache : dict
         Results that requests share.
+    damaged : bool
+        Whether the database was found to be damaged: nothing is written to it any more.
     """
 
     store: Store
@@ -44,9 +47,12 @@ class Context:
     limits: Limits = field(default_factory=Limits)
     _items: dict[tuple[int, float], list[Item]] = field(default_factory=dict)
     cache: dict[str, Any] = field(default_factory=dict)
+    damaged: bool = False
 
     async def write(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run a function in a transaction of the writer."""
+        if self.damaged:
+            raise ApiError("unavailable", "The server cannot store anything at the moment.", 503)
         return await self.writer.run(function, *arguments)
 
     async def read(self, function: Callable[..., Result], *arguments: Any) -> Result:

@@ -16,6 +16,7 @@ from accelerando.crowd.store import archive, export, people, statistics
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
+from accelerando.crowd.web import roles
 from accelerando.crowd.web.auth import Experimenter
 from accelerando.crowd.web.context import Ctx
 from accelerando.crowd.web.experimenter_api import Summary, require_name
@@ -101,6 +102,7 @@ async def restore(
 
     def store(connection: Connection) -> None:
         archive.restore(connection, checked, chosen, clock)
+        roles.give(connection, chosen, who.name, "owner")
         stored.note(connection, clock, who.name, "restore", chosen)
 
     await context.write(store)
@@ -148,10 +150,6 @@ def _settings(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
     )
 
 
-def _parquet(connection: Connection, snapshot: Snapshot, file: IO[bytes]) -> None:
-    file.write(export.answers_parquet(connection, snapshot))
-
-
 def _codebook(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
     del connection, snapshot
     yield export.CODEBOOK + "\n"
@@ -159,7 +157,7 @@ def _codebook(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
 
 _WRITERS: dict[str, Callable[..., None]] = {
     "answers.csv": _text(export.answers_csv),
-    "answers.parquet": _parquet,
+    "answers.parquet": export.answers_parquet,
     "answers-salmon.csv": _text(export.salmon_csv),
     "skips.csv": _text(_skips),
     "embedding.csv": _text(_embedding),

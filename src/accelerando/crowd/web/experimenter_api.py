@@ -15,20 +15,21 @@ from sqlalchemy import Connection
 from accelerando.crowd.experiment import Experiment, Files, make_experiment, read_upload, read_yaml
 from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store import participants, people, statistics
+from accelerando.crowd.store import participants, people, recruiting, statistics
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
-from accelerando.crowd.web import accounts
+from accelerando.crowd.web import accounts, roles
 from accelerando.crowd.web.auth import (
     COOKIE,
     Experimenter,
     forget,
-    require_same_origin,
     set_session,
     signed_in,
     try_password,
 )
 from accelerando.crowd.web.context import Context, Ctx
+from accelerando.crowd.web.cookies import cookie_of
+from accelerando.crowd.web.origin import require_same_origin
 from accelerando.crowd.web.participant_api import Name
 from accelerando.crowd.web.schemas import ErrorOut, item_json
 
@@ -46,6 +47,7 @@ class SignIn(BaseModel):
 
     name: str = Field(max_length=100)
     password: str = Field(max_length=1000)
+    code: str = Field(default="", max_length=20, description="of an app, if the account has one")
 
 
 class SessionInfo(BaseModel):
@@ -53,6 +55,7 @@ class SessionInfo(BaseModel):
 
     experimenter: str
     csrf: str
+    must_change_password: bool = False
 
 
 class Summary(BaseModel):
@@ -86,10 +89,10 @@ class Confirm(BaseModel):
 async def sign_in(request: Request, body: SignIn, context: Ctx) -> JSONResponse:
     """Set the session cookie. After eight wrong passwords sign-in is blocked for five minutes."""
     require_same_origin(request)
-    token = await try_password(request, body.name, body.password)
+    token = await try_password(request, body.name, body.password, body.code)
     signed = await context.read(accounts.check_session, token, context.clock())
     assert signed is not None
-    response = JSONResponse({"experimenter": signed.name, "csrf": signed.csrf})
+    response = _session_json(signed)
     set_session(request, response, token)
     return response
 
@@ -100,17 +103,27 @@ async def session(request: Request) -> JSONResponse:
     signed = await signed_in(request)
     if signed is None:
         raise ApiError("sign_in", "Please sign in.", 401)
-    return JSONResponse({"experimenter": signed.name, "csrf": signed.csrf})
+    return _session_json(signed)
 
 
 @router.delete("/api/v1/session", status_code=204, summary="Sign out")
 async def sign_out(request: Request, context: Ctx, who: Experimenter) -> Response:
     """End the session on the server and delete its cookie."""
     del who
-    await context.write(accounts.sign_out, request.cookies[COOKIE])
+    await context.write(accounts.sign_out, cookie_of(request, COOKIE) or "")
     response = Response(status_code=204)
     forget(request, response)
     return response
+
+
+def _session_json(signed: accounts.Signed) -> JSONResponse:
+    return JSONResponse(
+        {
+            "experimenter": signed.name,
+            "csrf": signed.csrf,
+            "must_change_password": signed.must_change,
+        }
+    )
 
 
 # -- experiments ----------------------------------------------------------------------------------
@@ -121,8 +134,8 @@ async def all_experiments(
     request: Request, context: Ctx, who: Experimenter
 ) -> dict[str, list[Summary]]:
     """Return all experiments, oldest first."""
-    del who
-    found = await context.read(statistics.summaries, _root(request))
+    only = await context.read(roles.visible, who)
+    found = await context.read(statistics.summaries, _root(request), only)
     return {"experiments": [Summary(**one) for one in found]}
 
 
@@ -152,6 +165,7 @@ async def create(
 
     def store(connection: Connection) -> None:
         stored.add(connection, made, clock, chosen)
+        roles.give(connection, chosen, who.name, "owner")
         stored.note(connection, clock, who.name, "create", chosen)
 
     await context.write(store)
@@ -216,10 +230,15 @@ async def dashboard(
 ) -> dict[str, Any]:
     """Return the data of the dashboard, computed at most once a second."""
     del who
-    kept: dict[str, tuple[float, dict[str, Any]]] = context.cache.setdefault("dashboards", {})
+    kept: dict[Any, tuple[float, dict[str, Any]]] = context.cache.setdefault("dashboards", {})
     begin = time.monotonic()
-    if name in kept and kept[name][0] > begin:
-        return kept[name][1]
+    # Looked up each time: a deleted experiment is gone at once, and so are withdrawn answers.
+    snapshot = await context.read(stored.find, name)
+    key = snapshot.frame.id, snapshot.frame.created, snapshot.revision
+    if key in kept and kept[key][0] > begin:
+        return kept[key][1]
+    for old in [old for old, (until, _) in kept.items() if until < begin]:
+        del kept[old]
     clock = context.clock()
     found = await context.read(statistics.dashboard, name, _root(request), clock)
 
@@ -228,7 +247,7 @@ async def dashboard(
 
     found["items"]["names"] = await context.read(labels)
     spent = time.monotonic() - begin
-    kept[name] = begin + spent + min(max(0.9, 10 * spent), 30.0), found
+    kept[key] = begin + spent + min(max(0.9, 10 * spent), 30.0), found
     return found
 
 
@@ -294,6 +313,44 @@ async def _set_blocked(
     return await context.write(change)
 
 
+@router.post("/api/v1/experiments/{name}/participants/{person}/reinstate", summary="Reinstate")
+async def reinstate(
+    name: Name, person: PersonId, context: Ctx, who: Experimenter
+) -> dict[str, Any]:
+    """Undo a withdrawal before its answers are deleted, at the wish of the participant."""
+    clock = context.clock()
+
+    def change(connection: Connection) -> dict[str, Any]:
+        snapshot = _find_person(connection, name, person)
+        row = participants.get(connection, snapshot, person)
+        participants.reinstate(connection, snapshot, row)
+        stored.note(connection, clock, who.name, "reinstate", f"{name} participant {person}")
+        return people.qualities(connection, snapshot, person)[0]
+
+    return await context.write(change)
+
+
+class Links(BaseModel):
+    """IDs of participants who get personal links."""
+
+    ids: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(max_length=10_000)
+
+
+@router.post("/api/v1/experiments/{name}/links", summary="Links for recruiting")
+async def links(
+    request: Request, name: Name, body: Links, context: Ctx, who: Experimenter
+) -> dict[str, Any]:
+    """Return unguessable links for recruiting services, and a personal link for each id."""
+    clock, root = context.clock(), _root(request)
+
+    def make(connection: Connection) -> dict[str, Any]:
+        snapshot = stored.find(connection, name)
+        stored.note(connection, clock, who.name, "make links", f"{name} ({len(body.ids)})")
+        return recruiting.links(context.secret, snapshot, f"{root}/e/{name}/", body.ids)
+
+    return await context.write(make)
+
+
 @router.delete(
     "/api/v1/experiments/{name}/participants/{person}", status_code=204, summary="Delete a person"
 )
@@ -318,23 +375,6 @@ def _find_person(connection: Connection, name: str, person: int) -> Snapshot:
     except ApiError:
         raise ApiError("unknown_participant", "There is no such participant.", 404) from None
     return snapshot
-
-
-# -- health ---------------------------------------------------------------------------------------
-
-
-@router.get("/health", summary="Is the service up?")
-async def health(context: Ctx) -> dict[str, bool]:
-    """Return ``ok`` for load balancers, without data about experiments."""
-    await context.read(accounts.has_account)
-    return {"ok": True}
-
-
-@router.get("/api/v1/health", summary="Worker, queue and database")
-async def full_health(context: Ctx, who: Experimenter) -> dict[str, Any]:
-    """Return the state of the worker and the length of the queues."""
-    del who
-    return await context.read(statistics.health, context.clock())
 
 
 def _root(request: Request) -> str:

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, OperationalError
 
 from accelerando.crowd.store import Store
-from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.errors import ApiError, classify
+from accelerando.crowd.store.experiments import forget
 
 __all__ = ["GroupCommit"]
 
@@ -140,7 +140,7 @@ class GroupCommit:
             with self._store.write(patient=patient) as connection:
                 done = [(write, *_run(write, connection)) for write in writes]
         except Exception as error:
-            if not patient and is_locked(error):
+            if not patient and classify(error) == "locked":
                 self._queue_for_thread(writes)
                 return
             # A write or the commit failed, so nothing of this batch is stored. Run the writes one
@@ -173,19 +173,14 @@ def _resolve(done: list[tuple[_Write, Any, Exception | None]]) -> None:
 
 
 def _run(write: _Write, connection: Connection) -> tuple[Any, Exception | None]:
+    """Run a write in a savepoint: a refused request leaves nothing in the shared transaction."""
+    connection.exec_driver_sql("SAVEPOINT request")
     try:
-        return write.function(connection, *write.arguments), None
-    except ApiError as error:  # raised before anything was written
+        result = write.function(connection, *write.arguments)
+    except ApiError as error:
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT request")
+        connection.exec_driver_sql("RELEASE SAVEPOINT request")
+        forget(connection)
         return None, error
-
-
-def is_locked(error: Exception) -> bool:
-    """Return True if another process holds the lock of the SQLite file."""
-    return isinstance(error, OperationalError) and "locked" in str(error.orig)
-
-
-def is_unavailable(error: DBAPIError) -> bool:
-    """Return True if a retry may help: disk full, database locked or unreachable."""
-    words = str(error.orig).lower()
-    signs = ("disk", "full", "locked", "readonly", "connect", "server closed", "terminat", "i/o")
-    return error.connection_invalidated or any(sign in words for sign in signs)
+    connection.exec_driver_sql("RELEASE SAVEPOINT request")
+    return result, None

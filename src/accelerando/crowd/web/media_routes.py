@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import Connection
 
-from accelerando.crowd.experiment import Media
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.web.context import Ctx
@@ -21,67 +20,58 @@ __all__ = ["router"]
 router = APIRouter(tags=["media"])
 
 Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}\.[a-z0-9]{2,4}$")]
-_CACHE_BYTES = 64 * 2**20
+_PIECE = 256 * 1024
 # An SVG opened by itself is a page of this server: the sandbox removes all its rights.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
-class MediaCache:
-    """An LRU cache of media with a limit in bytes."""
-
-    def __init__(self, most: int = _CACHE_BYTES) -> None:
-        self._most, self._size = most, 0
-        self._files: OrderedDict[tuple[str, str], Media] = OrderedDict()
-
-    def get(self, key: tuple[str, str]) -> Media | None:
-        """Return a file, or None if it is not in the cache."""
-        found = self._files.get(key)
-        if found is not None:
-            self._files.move_to_end(key)
-        return found
-
-    def put(self, key: tuple[str, str], media: Media) -> None:
-        """Add a file and evict the least recently used ones."""
-        if key in self._files or len(media.data) > self._most // 4:
-            return
-        self._files[key] = media
-        self._size += len(media.data)
-        while self._size > self._most:
-            _, old = self._files.popitem(last=False)
-            self._size -= len(old.data)
-
-
 @router.get("/media/{name}/{key}", response_class=Response, summary="An image, video or sound")
 async def media(request: Request, name: Name, key: Key, context: Ctx) -> Response:
-    """Return a file. Its URL contains its hash, so browsers may cache it forever."""
-    media_cache: MediaCache = context.cache.setdefault("media", MediaCache())
-    found = media_cache.get((name, key))
+    """Return a file, or a range of its bytes, in pieces from the database.
+
+    A browser keeps it for some minutes and then asks whether it is still there, because a deleted
+    experiment must be gone.
+    """
+
+    def look(connection: Connection) -> tuple[int, int, str] | None:
+        number = stored.find(connection, name).frame.id
+        found = stored.media_size(connection, number, key)
+        return None if found is None else (number, *found)
+
+    found = await context.read(look)
     if found is None:
-
-        def look(connection: Connection) -> Media | None:
-            return stored.media_of(connection, stored.find(connection, name).frame.id, key)
-
-        found = await context.read(look)
-        if found is None:
-            raise ApiError("unknown_media", "There is no such file.", 404)
-        media_cache.put((name, key), found)
+        raise ApiError("unknown_media", "There is no such file.", 404)
+    number, size, kind = found
     headers = {
-        "cache-control": "public, max-age=31536000, immutable",
+        "cache-control": "private, max-age=300, must-revalidate",
         "content-security-policy": _POLICY,
         "accept-ranges": "bytes",
         "etag": f'"{key[:32]}"',
     }
     if request.headers.get("if-none-match") == headers["etag"]:
         return Response(status_code=304, headers=headers)
-    wanted = _range(request.headers.get("range"), len(found.data))
-    if wanted is None:
-        return Response(found.data, media_type=found.type, headers=headers)
-    begin, end = wanted
-    if begin >= end:
-        headers["content-range"] = f"bytes */{len(found.data)}"
+    wanted = _range(request.headers.get("range"), size)
+    begin, end = (0, size) if wanted is None else wanted
+    if wanted is not None and begin >= end:
+        headers["content-range"] = f"bytes */{size}"
         return Response(status_code=416, headers=headers)
-    headers["content-range"] = f"bytes {begin}-{end - 1}/{len(found.data)}"
-    return Response(found.data[begin:end], 206, media_type=found.type, headers=headers)
+    if wanted is not None:
+        headers["content-range"] = f"bytes {begin}-{end - 1}/{size}"
+    headers["content-length"] = str(end - begin)
+    status = 200 if wanted is None else 206
+    if end - begin <= _PIECE:
+        data = await context.read(stored.media_piece, number, key, begin, end - begin)
+        return Response(data, status, media_type=kind, headers=headers)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for place in range(begin, end, _PIECE):
+            count = min(_PIECE, end - place)
+            data = await context.read(stored.media_piece, number, key, place, count)
+            if len(data) < count:  # deleted meanwhile
+                return
+            yield data
+
+    return StreamingResponse(pieces(), status, media_type=kind, headers=headers)
 
 
 def _range(header: str | None, size: int) -> tuple[int, int] | None:

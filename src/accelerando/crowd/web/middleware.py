@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger("accelerando.crowd")
 
 __all__ = ["PAGE_POLICY", "BodyLimit", "SafeHeaders", "page_policy"]
 
@@ -58,9 +61,12 @@ class SafeHeaders:
             await self.app(scope, receive, send)
             return
         secure = scope.get("scheme") == "https"
+        started = False
 
         async def send_safe(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 headers = list(message.get("headers", ()))
                 there = {name.lower() for name, _ in headers}
                 headers += [pair for pair in _HEADERS.items() if pair[0] not in there]
@@ -69,7 +75,14 @@ class SafeHeaders:
                 message["headers"] = headers
             await send(message)
 
-        await self.app(scope, receive, send_safe)
+        try:
+            await self.app(scope, receive, send_safe)
+        except Exception:
+            if started:
+                raise
+            # Starlette's own page for errors would lack the headers.
+            log.exception("A request to %s failed.", scope["path"])
+            await _respond(send_safe, 500, "internal", "Something went wrong on the server.")
 
 
 class BodyLimit:
@@ -85,6 +98,8 @@ class BodyLimit:
     may_upload : coroutine function
         Returns True if an experimenter sent the request with this scope. It is needed here because
         bodies are read before a route runs.
+    seconds : float, default=30
+        Time for a body to arrive; requests with files have twenty times as long.
     """
 
     def __init__(
@@ -93,8 +108,10 @@ class BodyLimit:
         most: int,
         uploads: int,
         may_upload: Callable[[Scope], Awaitable[bool]],
+        seconds: float = 30.0,
     ) -> None:
         self.app, self.most, self.uploads, self.may_upload = app, most, uploads, may_upload
+        self.seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -104,45 +121,64 @@ class BodyLimit:
         takes_files = path in ("/api/v1/experiments", "/api/v1/restore")
         most = self.uploads if takes_files and await self.may_upload(scope) else self.most
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if not declared.isdigit() or int(declared) > most:
+        if not declared.isdigit() or len(declared) > 15 or int(declared) > most:
             await _refuse(send, most)
             return
         seen = 0
-        refused = False
+        slow = refused = False
+        seconds = self.seconds * (20 if most > self.most else 1)
+        until: float | None = asyncio.get_running_loop().time() + seconds
 
         async def count() -> Message:
-            nonlocal seen
-            message = await receive()
+            nonlocal seen, slow, until
+            if until is None:  # the body is complete; the app waits for a disconnect
+                return await receive()
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                slow = True
+                raise _NotAcceptedError from None
+            if not message.get("more_body"):
+                until = None
             seen += len(message.get("body", b""))
             if seen > most:
-                raise _TooLargeError
+                raise _NotAcceptedError
             return message
 
-        async def say(message: Message) -> None:
+        async def refuse() -> None:
             nonlocal refused
-            if seen <= most:
-                await send(message)
-            elif not refused:
-                # Replace the response of the route to a truncated body.
-                refused = True
+            if refused:
+                return
+            refused = True
+            if slow:
+                sentence = f"The request did not arrive within {seconds:g} seconds."
+                await _respond(send, 408, "too_slow", sentence)
+            else:
                 await _refuse(send, most)
+
+        async def say(message: Message) -> None:
+            if seen <= most and not slow:
+                await send(message)
+            else:  # replace the response of the route to a truncated body
+                await refuse()
 
         try:
             await self.app(scope, count, say)
-        except _TooLargeError:
-            if not refused:
-                await _refuse(send, most)
+        except _NotAcceptedError:
+            await refuse()
 
 
-class _TooLargeError(Exception):
+class _NotAcceptedError(Exception):
     pass
 
 
 async def _refuse(send: Send, most: int) -> None:
-    what: dict[str, Any] = {
-        "error": {"code": "too_large", "message": f"The request is larger than {most:,} bytes."}
-    }
-    body = json.dumps(what).encode()
+    await _respond(send, 413, "too_large", f"The request is larger than {most:,} bytes.")
+
+
+async def _respond(send: Send, status: int, code: str, message: str) -> None:
+    body = json.dumps({"error": {"code": code, "message": message}}).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -19,7 +19,7 @@ from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import statistics
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
-from accelerando.crowd.web import accounts
+from accelerando.crowd.web import accounts, roles
 from accelerando.crowd.web.auth import (
     COOKIE,
     CSRF_COOKIE,
@@ -32,6 +32,7 @@ from accelerando.crowd.web.auth import (
     try_password,
 )
 from accelerando.crowd.web.context import Ctx
+from accelerando.crowd.web.cookies import cookie_of, drop_cookie, set_cookie
 from accelerando.crowd.web.middleware import page_policy
 from accelerando.crowd.web.participant_api import Name
 
@@ -183,17 +184,18 @@ async def sign_in(
     password: Annotated[str, Form(max_length=1000)],
     csrf: Annotated[str, Form(max_length=100)] = "",
     next: Annotated[str, Form(max_length=500)] = "/experiments",
+    code: Annotated[str, Form(max_length=20)] = "",
 ) -> Response:
     """Check name and password and start a session."""
     try:
         check_form_token(request, csrf)
-        token = await try_password(request, name, password)
+        token = await try_password(request, name, password, code)
     except ApiError as error:
         return _sign_in_form(request, next, str(error), error.status)
     root = request.scope.get("root_path", "")
     response = RedirectResponse(f"{root}{_inside(next)}", status_code=303)
     set_session(request, response, token)
-    response.delete_cookie(CSRF_COOKIE, path=f"{root}/")
+    drop_cookie(request, response, CSRF_COOKIE)
     return response
 
 
@@ -207,7 +209,7 @@ async def sign_out(
     response = RedirectResponse(f"{root}/sign-in", status_code=303)
     if signed is not None:
         check_csrf(request, signed, csrf)
-        await context.write(accounts.sign_out, request.cookies[COOKIE])
+        await context.write(accounts.sign_out, cookie_of(request, COOKIE) or "")
         forget(request, response)
     return response
 
@@ -219,7 +221,10 @@ async def experiments(request: Request, context: Ctx) -> Response:
     if signed is None:
         return _to_sign_in(request)
     root = request.scope.get("root_path", "")
-    found = await context.read(statistics.summaries, root)
+    if signed.must_change:
+        return RedirectResponse(f"{root}/experiments-account", status_code=303)
+    only = await context.read(roles.visible, signed)
+    found = await context.read(statistics.summaries, root, only)
     return render(
         request,
         "experiments.html",
@@ -234,6 +239,9 @@ async def dashboard(request: Request, name: Name, context: Ctx) -> Response:
     if signed is None:
         return _to_sign_in(request)
     root = request.scope.get("root_path", "")
+    if signed.must_change:
+        return RedirectResponse(f"{root}/experiments-account", status_code=303)
+    await context.read(roles.require, signed, name, "viewer")
     found = await context.read(statistics.summary, name, root)
     return render(
         request,
@@ -258,14 +266,7 @@ def _sign_in_form(
         {"csrf": token, "next": _inside(next_page), "error": error},
         status=status,
     )
-    response.set_cookie(
-        CSRF_COOKIE,
-        token,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-        path=f"{request.scope.get('root_path', '')}/",
-    )
+    set_cookie(request, response, CSRF_COOKIE, token, samesite="strict")
     return response
 
 

@@ -14,11 +14,15 @@ from accelerando.crowd.store import session
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.session import Standing
 from accelerando.crowd.web.context import Context, Ctx
+from accelerando.crowd.web.cookies import cookie_of, set_cookie
+from accelerando.crowd.web.limits import limit_sessions
+from accelerando.crowd.web.origin import require_same_origin
 from accelerando.crowd.web.schemas import (
     AnswerIn,
     ConsentIn,
     ErrorOut,
     ParticipantIn,
+    QueriesIn,
     SessionOut,
     session_json,
 )
@@ -48,11 +52,23 @@ def shown_token(request: Request, name: str) -> str | None:
     header = request.headers.get("authorization", "")
     if header[:7].lower() == "bearer ":
         return header[7:].strip()
-    return request.cookies.get(cookie_name(name))
+    return cookie_of(request, cookie_name(name))
+
+
+async def _write(
+    request: Request, context: Context, function: Callable[..., Standing], *arguments: Any
+) -> JSONResponse:
+    # Browsers name the page that makes a request; pages of other sites have no business here.
+    require_same_origin(request)
+    return await run(request, context.write, context, function, *arguments)
 
 
 async def run(
-    request: Request, context: Context, function: Callable[..., Standing], *arguments: Any
+    request: Request,
+    transact: Callable[..., Any],
+    context: Context,
+    function: Callable[..., Standing],
+    *arguments: Any,
 ) -> JSONResponse:
     """Run a step of a session in a transaction and return the session as JSON."""
 
@@ -60,7 +76,7 @@ async def run(
         standing = function(connection, *arguments)
         return standing, context.items(connection, standing.snapshot)
 
-    standing, items = await context.write(work)
+    standing, items = await transact(work)
     root = request.scope.get("root_path", "")
     shown = session_json(standing, items, context.secret, root)
     response = JSONResponse(shown)
@@ -73,22 +89,19 @@ async def run(
 def set_participant(request: Request, response: Response, snapshot: Snapshot, token: str) -> None:
     """Store the participant's token in a cookie."""
     name = cookie_name(snapshot.frame.name)
-    if request.cookies.get(name) != token:
-        response.set_cookie(
-            name,
-            token,
-            max_age=_YEAR,
-            httponly=True,
-            samesite="lax",
-            secure=request.url.scheme == "https",
-            path=f"{request.scope.get('root_path', '')}/",
-        )
+    if cookie_of(request, name) != token:
+        set_cookie(request, response, name, token, seconds=_YEAR)
 
 
 @router.post("/participants", response_model=SessionOut, summary="Start or continue a session")
 async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx) -> JSONResponse:
-    """Create a session, or find the earlier one of this browser or this participant's link."""
-    return await run(
+    """Create a session, or continue one that the request proves to be the participant's own.
+
+    Proofs are the session's token, the number in ``browser``, or a personal link.
+    """
+    shown = shown_token(request, name)
+    await limit_sessions(context, request, name, shown)
+    return await _write(
         request,
         context,
         session.begin,
@@ -99,6 +112,7 @@ async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx)
         shown_token(request, name),
         body.count,
         context.clock(),
+        body.browser,
     )
 
 
@@ -106,24 +120,39 @@ async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx)
 async def consent(request: Request, name: Name, body: ConsentIn, context: Ctx) -> JSONResponse:
     """Record consent. If the experiment asks for it, queries come after ``agreed: true`` only."""
     shown = shown_token(request, name)
-    return await run(
+    return await _write(
         request, context, session.consent, name, context.secret, shown, body.agreed, context.clock()
     )
 
 
 @router.get("/queries", response_model=SessionOut, summary="Open queries")
 async def queries(request: Request, name: Name, context: Ctx, count: Count = 2) -> JSONResponse:
-    """Return the open queries, the same ones after a reload, with new ones up to ``count``."""
+    """Return the open queries, the same ones after a reload. It assigns no new ones."""
     shown = shown_token(request, name)
     return await run(
-        request, context, session.look, name, context.secret, shown, count, context.clock()
+        request, context.read, context, session.see, name, context.secret, shown, count
+    )
+
+
+@router.post("/queries", response_model=SessionOut, summary="Open queries, and new ones")
+async def more_queries(request: Request, name: Name, body: QueriesIn, context: Ctx) -> JSONResponse:
+    """Return the open queries, and assign new ones until there are ``count``."""
+    return await _write(
+        request,
+        context,
+        session.look,
+        name,
+        context.secret,
+        shown_token(request, name),
+        body.count,
+        context.clock(),
     )
 
 
 @router.post("/answers", response_model=SessionOut, summary="Answer a query, or skip it")
 async def answers(request: Request, name: Name, body: AnswerIn, context: Ctx) -> JSONResponse:
     """Store an answer. It is stored once, and it is on disk before the response."""
-    return await run(
+    return await _write(
         request,
         context,
         session.answer,
@@ -141,9 +170,9 @@ async def answers(request: Request, name: Name, body: AnswerIn, context: Ctx) ->
 
 @router.post("/withdraw", response_model=SessionOut, summary="Withdraw")
 async def withdraw(request: Request, name: Name, context: Ctx) -> JSONResponse:
-    """Delete all answers of this participant."""
+    """Withdraw all answers of this session; they are deleted after the experiment's delay."""
     shown = shown_token(request, name)
-    return await run(
+    return await _write(
         request, context, session.withdraw, name, context.secret, shown, context.clock()
     )
 

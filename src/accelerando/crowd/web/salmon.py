@@ -1,14 +1,23 @@
-"""Salmon's two endpoints for participants, for pages written for Salmon."""
+"""Salmon's two endpoints for participants, for pages written for Salmon.
+
+They exist for experiments that ask for them: Salmon's ``init.yaml``, or ``salmon_routes: true``.
+Salmon asks for a query by GET, which must not change anything. The query is therefore chosen in a
+transaction that is rolled back, and it is handed out with a signature, in a cookie and in the field
+``query``. The answer brings the signature back, and only then are participant, query and answer
+stored. So nobody can take a query away from somebody else, or answer one that was never asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hmac
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, select, update
 
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import participants, serving, session
@@ -16,15 +25,18 @@ from accelerando.crowd.store.answers import take_answer
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.participants import Person
-from accelerando.crowd.store.schema import participant, served
+from accelerando.crowd.store.schema import served
 from accelerando.crowd.web.context import Context, Ctx
+from accelerando.crowd.web.cookies import cookie_of, set_cookie
+from accelerando.crowd.web.limits import limit_sessions
+from accelerando.crowd.web.origin import require_same_origin
 from accelerando.crowd.web.participant_api import Name, cookie_name, set_participant
 from accelerando.crowd.web.schemas import ErrorOut, ItemNumber, Seconds
 
 __all__ = ["router"]
 
 _RANDOM_SCORE = -9999.0
-_ANONYMOUS = "salmon"  # the "device" of participants without a name
+_HOURS = 12.0
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorOut} for code in (400, 401, 403, 404, 409, 413, 422, 503)
 }
@@ -45,7 +57,7 @@ class SalmonQuery(BaseModel):
 
 
 class SalmonAnswer(BaseModel):
-    """An answer in Salmon's format, with an optional ``query`` id."""
+    """An answer in Salmon's format; ``query`` may come in the cookie instead."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -58,7 +70,7 @@ class SalmonAnswer(BaseModel):
     puid: str = Field(default="", max_length=200)
     response_time: Seconds = -1.0
     network_latency: Seconds = -1.0
-    query: Annotated[str, Field(pattern=r"^[0-9]{1,18}$")] | None = None
+    query: Annotated[str, Field(max_length=1000)] | None = None
 
 
 class SalmonDone(BaseModel):
@@ -94,53 +106,65 @@ async def named_answer(
 
 
 async def _query(request: Request, context: Context, name: str | None, puid: str) -> JSONResponse:
-    cookies = {**request.cookies}
-    snapshot, person, row = await context.write(
-        _ask, name, context.secret, puid, cookies, context.clock()
-    )
+    clock = context.clock()
+    try:
+        await context.write(_propose, name, context.secret, puid, request, clock)
+    except _ProposedError as proposed:  # nothing was written
+        snapshot, row = proposed.snapshot, proposed.row
+    signed = _sign(context.secret, snapshot, row, puid, clock)
     response = JSONResponse(
         {
-            "sampler": row.sampler,
+            "sampler": _shown_sampler(snapshot, row),
             "score": _RANDOM_SCORE if row.score is None else row.score,
             "head": row.head,
             "left": row.left,
             "right": row.right,
-            "query": str(row.id),
+            "query": signed,
         }
     )
-    if not puid:
-        set_participant(
-            request, response, snapshot, participants.token(context.secret, snapshot, person.id)
-        )
+    set_cookie(request, response, _cookie(snapshot), signed, seconds=_HOURS * 3600)
     return response
 
 
-def _ask(
+class _ProposedError(ApiError):
+    """Carries a query out of a transaction that is rolled back."""
+
+    def __init__(self, snapshot: Snapshot, row: Any) -> None:
+        super().__init__("proposed", "A query was proposed.")
+        self.snapshot, self.row = snapshot, row
+
+
+def _propose(
     connection: Connection,
     name: str | None,
     secret: bytes,
     puid: str,
-    cookies: Mapping[str, str],
+    request: Request,
     clock: float,
-) -> tuple[Snapshot, Person, Any]:
+) -> None:
+    """Raise _ProposedError with the query that this participant would get now."""
     snapshot = _find(connection, name)
-    person = _person(connection, snapshot, secret, puid, cookies, clock)
-    if person is None:
-        made = participants.join(connection, snapshot, secret, {}, _ANONYMOUS, None, clock)
-        person = participants.get(connection, snapshot, made.id, lock=True)
+    person = _person(connection, snapshot, secret, puid, request, clock)
     _require_open(snapshot, person)
     rows, _ = serving.top_up(connection, snapshot, person, 1, clock)
     if not rows:
         raise ApiError("finished", "There is nothing left to ask.", 409)
-    return snapshot, person, rows[0]
+    raise _ProposedError(snapshot, rows[0])
 
 
 async def _answer(
     request: Request, context: Context, name: str | None, body: SalmonAnswer
 ) -> JSONResponse:
-    cookies = {**request.cookies}
-    await context.write(_take, name, context.secret, body, cookies, context.clock())
-    return JSONResponse({"success": True})
+    require_same_origin(request)
+    chosen = (await context.read(_find, name)).frame.name
+    await limit_sessions(context, request, chosen, cookie_of(request, cookie_name(chosen)))
+    snapshot, person = await context.write(
+        _take, name, context.secret, body, request, context.clock()
+    )
+    response = JSONResponse({"success": True})
+    token = participants.token(context.secret, snapshot, person.id)
+    set_participant(request, response, snapshot, token)
+    return response
 
 
 def _take(
@@ -148,36 +172,104 @@ def _take(
     name: str | None,
     secret: bytes,
     body: SalmonAnswer,
-    cookies: Mapping[str, str],
+    request: Request,
     clock: float,
-) -> None:
+) -> tuple[Snapshot, Person]:
     snapshot = _find(connection, name)
-    person = _person(connection, snapshot, secret, body.puid, cookies, clock)
-    row = None if person is None else _open(connection, snapshot, body, of=person.id)
-    if row is None:
-        # A query that was assigned without a name belongs to the first who answers it.
-        row = _open(connection, snapshot, body, of=None)
-        if row is not None and person is None:
-            person = participants.get(connection, snapshot, row.participant_id, lock=True)
-        elif row is not None and person is not None:
-            _require_open(snapshot, person)
-            _hand_over(connection, snapshot, row, person)
-    if row is None or person is None:
-        raise ApiError(
-            "unknown_query", "This query was not asked, or it has been answered already.", 404
+    asked = _read(secret, snapshot, body.query, clock)
+    if asked is None:
+        asked = _read(secret, snapshot, cookie_of(request, _cookie(snapshot)), clock)
+    unknown = ApiError(
+        "unknown_query", "This query was not asked, or it has been answered already.", 404
+    )
+    same = asked is not None and all(
+        asked[part] == getattr(body, part) for part in ("head", "left", "right")
+    )
+    if asked is None or not same or asked["puid"] not in ("", body.puid):
+        raise unknown
+    person = _person(connection, snapshot, secret, body.puid, request, clock)
+    _require_open(snapshot, person)
+    # The participant's samplers take the step that was proposed; then this query takes its place.
+    rows, _ = serving.top_up(connection, snapshot, person, 1, clock)
+    taken = connection.execute(
+        select(served.c.id).where(
+            served.c.experiment_id == snapshot.frame.id, served.c.id == asked["id"]
         )
+    ).first()
+    if not rows or taken is not None:
+        raise unknown
+    values: dict[str, Any] = {"id": asked["id"]}
+    if any(getattr(rows[0], part) != asked[part] for part in ("head", "left", "right")):
+        values = {part: asked[part] for part in _SIGNED if part not in ("puid", "until")}
+        low, high = sorted((body.left, body.right))
+        values |= {"kind": "query", "low": low, "high": high, "winner": None}
+    connection.execute(
+        update(served)
+        .where(served.c.experiment_id == snapshot.frame.id, served.c.id == rows[0].id)
+        .values(at=clock, **values)
+    )
     latency = body.network_latency if body.network_latency >= 0 else None
     seconds = body.response_time if body.response_time >= 0 else None
-    take_answer(connection, snapshot, person, row.id, body.winner, seconds, latency, clock)
+    person = participants.get(connection, snapshot, person.id)
+    take_answer(connection, snapshot, person, asked["id"], body.winner, seconds, latency, clock)
+    return snapshot, person
+
+
+_SIGNED = (
+    *("id", "head", "left", "right", "sampler", "score", "fallback", "version"),
+    *("puid", "until"),
+)
+
+
+def _sign(secret: bytes, snapshot: Snapshot, row: Any, puid: str, clock: float) -> str:
+    values = {**row._mapping, "puid": puid, "until": clock + 3600 * _HOURS}
+    values["sampler"] = _shown_sampler(snapshot, row)
+    text = json.dumps([values[name] for name in _SIGNED]).encode()
+    seal = hmac.digest(secret, _label(snapshot) + text, "sha256")[:16]
+    return urlsafe_b64encode(seal + text).decode().rstrip("=")
+
+
+def _read(
+    secret: bytes, snapshot: Snapshot, signed: str | None, clock: float
+) -> dict[str, Any] | None:
+    """Return the query that this server signed, or None."""
+    try:
+        data = urlsafe_b64decode((signed or "") + "=" * (-len(signed or "") % 4))
+    except ValueError:
+        return None
+    seal, text = data[:16], data[16:]
+    if not hmac.compare_digest(seal, hmac.digest(secret, _label(snapshot) + text, "sha256")[:16]):
+        return None
+    found = dict(zip(_SIGNED, json.loads(text), strict=True))
+    if not clock - 60 <= found["until"] <= clock + 3600 * _HOURS + 60:
+        return None
+    return found
+
+
+def _label(snapshot: Snapshot) -> bytes:
+    return f"salmon {snapshot.frame.id} {snapshot.frame.created} ".encode()
+
+
+def _shown_sampler(snapshot: Snapshot, row: Any) -> str:
+    """Return the sampler's name; attention checks look like queries of the first sampler."""
+    name: str = row.sampler
+    return name if row.kind == "query" else next(iter(snapshot.frame.settings.samplers))
+
+
+def _cookie(snapshot: Snapshot) -> str:
+    return f"accelerando_query_{snapshot.frame.name}"
 
 
 def _find(connection: Connection, name: str | None) -> Snapshot:
-    if name is None:
-        there = stored.names(connection)
-        if not there:
-            raise ApiError("unknown_experiment", "There is no experiment on this server.", 404)
-        name = there[0]
-    return stored.find(connection, name)
+    """Return the experiment, if it asks for Salmon's addresses."""
+    names = [name] if name is not None else stored.names(connection)
+    for one in names:
+        snapshot = stored.find(connection, one)
+        if snapshot.frame.settings.salmon_routes:
+            return snapshot
+    raise ApiError(
+        "no_salmon", "No experiment here uses Salmon's addresses (salmon_routes: true).", 404
+    )
 
 
 def _person(
@@ -185,16 +277,16 @@ def _person(
     snapshot: Snapshot,
     secret: bytes,
     puid: str,
-    cookies: Mapping[str, str],
+    request: Request,
     clock: float,
-) -> Person | None:
-    """Return the participant by name or by cookie; None without either."""
-    if puid:
-        named = {next(iter(snapshot.frame.settings.participants.id_parameters), "puid"): puid}
-        made = participants.join(connection, snapshot, secret, named, "", None, clock)
-        return participants.get(connection, snapshot, made.id, lock=True)
-    known = participants.read_token(secret, snapshot, cookies.get(cookie_name(snapshot.frame.name)))
-    return None if known is None else participants.get(connection, snapshot, known, lock=True)
+) -> Person:
+    """Return the participant of the cookie, or a new one with this name."""
+    shown = cookie_of(request, cookie_name(snapshot.frame.name))
+    known = participants.read_token(secret, snapshot, shown)
+    parameter = next(iter(snapshot.frame.settings.participants.id_parameters), "puid")
+    named = {parameter: puid} if puid else {}
+    made = participants.join(connection, snapshot, secret, named, "", known, clock)
+    return participants.get(connection, snapshot, made.id, lock=True)
 
 
 def _require_open(snapshot: Snapshot, person: Person) -> None:
@@ -204,37 +296,3 @@ def _require_open(snapshot: Snapshot, person: Person) -> None:
         raise ApiError("consent_required", "This experiment asks for consent first.", 409)
     if person.state == "blocked" or person.outcome is not None:
         raise ApiError("finished", "This session has ended.", 409)
-
-
-def _open(connection: Connection, snapshot: Snapshot, body: SalmonAnswer, of: int | None) -> Any:
-    """Return the open query of this participant, or of participants without a name."""
-    wanted = [
-        served.c.experiment_id == snapshot.frame.id,
-        served.c.head == body.head,
-        served.c.left == body.left,
-        served.c.right == body.right,
-        served.c.open,
-    ]
-    if of is not None:
-        wanted.append(served.c.participant_id == of)
-    else:
-        nameless = select(participant.c.id).where(
-            participant.c.experiment_id == snapshot.frame.id, participant.c.device == _ANONYMOUS
-        )
-        wanted.append(served.c.participant_id.in_(nameless))
-    if body.query is not None:
-        wanted.append(served.c.id == int(body.query))
-    return connection.execute(select(served).where(*wanted).order_by(served.c.at).limit(1)).first()
-
-
-def _hand_over(connection: Connection, snapshot: Snapshot, row: Any, person: Person) -> None:
-    connection.execute(
-        update(served)
-        .where(served.c.experiment_id == snapshot.frame.id, served.c.id == row.id)
-        .values(participant_id=person.id)
-    )
-    left = connection.execute(
-        select(served.c.id).where(served.c.participant_id == row.participant_id).limit(1)
-    ).first()
-    if left is None:
-        connection.execute(delete(participant).where(participant.c.id == row.participant_id))

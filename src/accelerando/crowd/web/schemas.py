@@ -14,7 +14,15 @@ from accelerando.crowd.store.experiments import Frame
 from accelerando.crowd.store.participants import token
 from accelerando.crowd.store.session import Standing
 
-__all__ = ["AnswerIn", "ConsentIn", "ParticipantIn", "SessionOut", "item_json", "session_json"]
+__all__ = [
+    "AnswerIn",
+    "ConsentIn",
+    "ParticipantIn",
+    "QueriesIn",
+    "SessionOut",
+    "item_json",
+    "session_json",
+]
 
 # The range of INTEGER columns.
 ItemNumber = Annotated[int, Field(ge=0, lt=2**31)]
@@ -33,6 +41,14 @@ class ParticipantIn(_In):
 
     parameters: dict[ShortText, LongerText] = Field(default={}, max_length=50)
     device: Literal["", "phone", "tablet", "computer"] = ""
+    count: int = Field(default=2, ge=0, le=5)
+    # A random number that the browser keeps: it proves that a later visit is by the same browser.
+    browser: str = Field(default="", pattern=r"^([A-Za-z0-9_-]{22,64})?$")
+
+
+class QueriesIn(_In):
+    """How many open queries the participant wants to have."""
+
     count: int = Field(default=2, ge=0, le=5)
 
 
@@ -143,14 +159,15 @@ def session_json(standing: Standing, items: list[Item], secret: bytes, root: str
     outcome = standing.outcome
     # Blocked participants are not informed, because they might return under another name.
     finished = outcome is not None and outcome != "paused"
+    counted = None if person is None or person.withdrawn is not None else person
     answer: dict[str, Any] = {
         "participant": "" if person is None else person.name,
         "token": "" if person is None else token(secret, snapshot, person.id),
         "consent_required": standing.consent_required and not finished,
         "practice_left": 0 if person is None else len(settings.practice) - person.practised,
         "progress": {
-            "answered": 0 if person is None else person.answered,
-            "skipped": 0 if person is None else person.skipped,
+            "answered": 0 if counted is None else counted.answered,
+            "skipped": 0 if counted is None else counted.skipped,
             "total": quota,
         },
         "queries": [_query(row, items, frame, root) for row in standing.queries],

@@ -142,7 +142,7 @@ function absorb(session, seconds) {
 async function refill() {
   if (state.fetching || state.aside) return;
   state.fetching = true;
-  const session = await insist("GET", `/queries?count=${wanted()}`);
+  const session = await insist("POST", "/queries", { count: wanted() });
   state.fetching = false;
   if (session) advance();
 }
@@ -153,7 +153,7 @@ async function begin() {
   // The server limits the number and length of parameters; a link with more still works.
   const found = [...new URLSearchParams(location.search)].slice(0, MOST_PARAMETERS);
   const parameters = Object.fromEntries(found.map(([name, value]) => [name.slice(0, 100), value.slice(0, 1000)]));
-  const session = await insist("POST", "/participants", { parameters, device: device() });
+  const session = await insist("POST", "/participants", { parameters, device: device(), browser: browser() });
   if (!session || state.aside) return;
   (data.preload ?? []).forEach(preloadPicture);
   if (session.finished) finish();
@@ -362,6 +362,21 @@ function showCount(visible) {
 function tellConnection(lost) {
   banner.hidden = !lost;
   if (lost) banner.textContent = texts.waiting;
+}
+
+/** A random number that this browser keeps. It proves that a later visit is by the same browser. */
+function browser() {
+  const key = `accelerando.browser.${data.name}`;
+  try {
+    const kept = localStorage.getItem(key);
+    if (/^[0-9a-f]{32}$/.test(kept ?? "")) return kept;
+    const bytes = crypto.getRandomValues(new Uint8Array(16));
+    const made = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    localStorage.setItem(key, made);
+    return made;
+  } catch {
+    return ""; // storage is off: the cookie has to do
+  }
 }
 
 function device() {

@@ -1,0 +1,56 @@
+"""Cookies: with the prefix ``__Host-`` under TLS, so that no other host can plant them."""
+
+from __future__ import annotations
+
+from fastapi.responses import Response
+from starlette.requests import Request
+
+__all__ = ["cookie_of", "drop_cookie", "set_cookie"]
+
+_PREFIX = "__Host-"
+
+
+def cookie_of(request: Request, name: str) -> str | None:
+    """Return the value of a cookie that this server has set.
+
+    Under TLS only the name with the prefix counts, which other hosts of the same domain and pages
+    without TLS cannot set.
+    """
+    return request.cookies.get(_place(request)[0] + name)
+
+
+def set_cookie(
+    request: Request,
+    response: Response,
+    name: str,
+    value: str,
+    *,
+    seconds: float | None = None,
+    samesite: str = "lax",
+) -> None:
+    """Set a cookie that scripts cannot read."""
+    prefix, path = _place(request)
+    response.set_cookie(
+        prefix + name,
+        value,
+        max_age=None if seconds is None else int(seconds),
+        httponly=True,
+        samesite=samesite,  # type: ignore[arg-type]
+        secure=request.url.scheme == "https",
+        path=path,
+    )
+
+
+def drop_cookie(request: Request, response: Response, name: str) -> None:
+    """Delete a cookie."""
+    prefix, path = _place(request)
+    secure = request.url.scheme == "https"
+    response.delete_cookie(prefix + name, path=path, secure=secure, httponly=True)
+
+
+def _place(request: Request) -> tuple[str, str]:
+    """Return prefix and path of cookies. The prefix demands TLS and the path ``/``."""
+    root = request.scope.get("root_path", "")
+    if request.url.scheme == "https" and not root:
+        return _PREFIX, "/"
+    return "", f"{root}/"

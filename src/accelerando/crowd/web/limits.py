@@ -1,0 +1,91 @@
+"""Limits on what one address may do, counted in memory; no address is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+
+from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store import participants
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.web.context import Context
+
+__all__ = ["Counter", "address_key", "limit_sessions"]
+
+_MOST_KEYS = 20_000
+
+
+class Counter:
+    """Count events per key within a window of seconds.
+
+    Parameters
+    ----------
+    most : int
+        Events per key and window.
+    seconds : float
+        Length of the window.
+
+    Examples
+    --------
+    >>> counter = Counter(most=2, seconds=60)
+    >>> [counter.take("a", now=t) for t in (0, 1, 2, 61)]
+    [True, True, False, True]
+    """
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self.most, self.seconds = most, seconds
+        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def take(self, key: str, now: float | None = None) -> bool:
+        """Count an event; return False if there were too many."""
+        now = time.monotonic() if now is None else now  # wall clocks jump
+        begin, count = self._counts.get(key, (now, 0))
+        if now - begin >= self.seconds:
+            begin, count = now, 0
+        self._counts[key] = begin, count + 1
+        self._counts.move_to_end(key)
+        while len(self._counts) > _MOST_KEYS:
+            self._counts.popitem(last=False)
+        return count < self.most
+
+
+def address_key(secret: bytes, request: Request) -> str:
+    """Return a keyed hash of the caller's address; an IPv6 network of 64 bits is one caller."""
+    address = request.client.host if request.client else ""
+    if ":" in address:
+        address = ":".join(address.split("%")[0].split(":")[:4])
+    return hmac.new(secret, f"caller {address}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+async def limit_sessions(
+    context: Context, request: Request, name: str | None, shown: str | None
+) -> None:
+    """Count a session that may begin; a valid token (`shown`) continues one and is not counted.
+
+    Raises
+    ------
+    ApiError
+        This address has begun too many sessions (429).
+    """
+    if context.limits.sessions_per_address is None:
+        return
+    if name is not None and shown is not None:
+
+        def look(connection: Connection) -> int | None:
+            snapshot = stored.find(connection, name)
+            return participants.read_token(context.secret, snapshot, shown)
+
+        if await context.read(look) is not None:
+            return
+    counter: Counter = context.cache.setdefault(
+        "sessions", Counter(context.limits.sessions_per_address, 600.0)
+    )
+    if not counter.take(address_key(context.secret, request)):
+        raise ApiError(
+            "too_many", "Too many sessions began at this address; try again in ten minutes.", 429
+        )
