@@ -1,14 +1,17 @@
 """The adapter for Dask: what it does, and that the private names it uses still exist."""
 
+import signal
 import threading
 from types import SimpleNamespace
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, SchedulerPlugin, Status, _signals
 from distributed.deploy.adaptive import Adaptive
 
 from accelerando import _dask
+from accelerando._cluster import plugins
 from accelerando._dask import ClusterScaling, quiet_worker, stop_listening, threads_by_host
+from accelerando.exceptions import UnsupportedError
 
 # -- private names --------------------------------------------------------------------------------
 
@@ -177,6 +180,41 @@ def test_scaling_asks_once_and_gives_back():
     assert cluster.asked == [4, 3, 2]
 
 
+def test_scaling_asks_again_while_workers_are_missing(monkeypatch):
+    cluster = FakeCluster(0)
+    scaling = ClusterScaling(cluster, most=2)
+    scaling.ask(wanted=2, present=0, missing=2)
+    scaling.ask(wanted=2, present=0, missing=2)
+    monkeypatch.setattr(_dask, "_AGAIN_SECONDS", 0.0)
+    scaling.ask(wanted=2, present=1, missing=1)  # the jobs were cancelled
+    scaling.ask(wanted=2, present=2, missing=0)
+    assert cluster.asked == [2, 2]
+    scaling.restore()
+    assert cluster.asked == [2, 2, 0]
+
+
+def test_jobs_of_the_user_that_were_lost_are_not_started_again_at_the_end():
+    cluster = FakeCluster(2)
+    scaling = ClusterScaling(cluster, most=2)
+    scaling.ask(wanted=2, present=0, missing=2)
+    scaling.shrink(1)
+    scaling.restore()
+    assert cluster.asked == [2]
+
+
+def test_an_adaptive_cluster_is_told_to_start_lost_jobs(monkeypatch):
+    monkeypatch.setattr(_dask, "_AGAIN_SECONDS", 0.0)
+    adaptive = SimpleNamespace(minimum=0, maximum=3)
+    cluster = FakeCluster(2, adaptive=adaptive)
+    scaling = ClusterScaling(cluster, most=2)
+    scaling.ask(wanted=2, present=2, missing=0)
+    scaling.ask(wanted=2, present=2, missing=0)
+    assert cluster.asked == []
+    scaling.ask(wanted=2, present=1, missing=1)
+    assert cluster.asked == [2], "its plan, which it believes to be fulfilled"
+    assert adaptive.minimum == 2
+
+
 @pytest.mark.parametrize(
     ("cluster", "most"), [(None, 4), (FakeCluster(supports=False), 4), (FakeCluster(), None)]
 )
@@ -194,12 +232,12 @@ def test_a_cluster_whose_workers_are_being_restarted_keeps_its_size():
     scaling = ClusterScaling(cluster, most=3)
     scaling.ask(wanted=3, present=0, missing=3)  # all of them were killed a moment ago
     scaling.restore()
-    assert set(cluster.asked) == {4}
+    assert cluster.asked == [4], "it has its size"
     scaling.ask(wanted=6, present=4, missing=2)
     scaling.shrink(5)
     scaling.ask(wanted=6, present=5, missing=1)
     scaling.restore()
-    assert cluster.asked[2:] == [6, 5, 6, 4]
+    assert cluster.asked[1:] == [6, 5, 6, 4]
 
 
 def test_an_adaptive_cluster_gets_another_minimum():
@@ -215,6 +253,30 @@ def test_an_adaptive_cluster_gets_another_minimum():
     scaling.restore()
     assert adaptive.minimum == 1
     assert cluster.asked == []
+
+
+def test_without_a_number_an_adaptive_cluster_is_asked_for_nothing():
+    adaptive = SimpleNamespace(minimum=0, maximum=3)
+    scaling = ClusterScaling(FakeCluster(1, adaptive=adaptive), most=None)
+    scaling.check(present=1)
+    scaling.ask(wanted=3, present=1, missing=2)
+    assert adaptive.minimum == 0
+    scaling.shrink(1)
+    scaling.restore()
+    assert adaptive.minimum == 0
+
+
+@pytest.mark.parametrize(("most", "minimum"), [(2, 0), (None, 1)])
+def test_workers_that_somebody_asks_for_are_awaited(most, minimum):
+    adaptive = SimpleNamespace(minimum=minimum, maximum=3)
+    ClusterScaling(FakeCluster(0, adaptive=adaptive), most).check(present=0)
+
+
+def test_workers_that_nobody_asks_for_are_not_awaited():
+    adaptive = SimpleNamespace(minimum=0, maximum=3)
+    scaling = ClusterScaling(FakeCluster(0, adaptive=adaptive), most=None)
+    with pytest.raises(UnsupportedError, match=r"has none, and max_workers=None .* asks it for no"):
+        scaling.check(present=0)
 
 
 # -- the chores of a worker -----------------------------------------------------------------------
@@ -256,3 +318,78 @@ def test_chores_come_back_after_an_error():
 def test_a_worker_without_chores_is_left_alone():
     with quiet_worker(SimpleNamespace()):
         pass
+
+
+def test_versions_of_workers_are_asked_without_pickles(client):
+    workers = list(_dask.workers_of(client))
+    found = _dask.versions_of(client, [*workers, "tcp://127.0.0.1:1"], ["torch", "no-such"], 30)
+    assert set(found) == set(workers)
+    here = _dask.versions_here(["torch", "no-such"])
+    assert here["no-such"] is None
+    assert all(there["torch"] == here["torch"] for there in found.values())
+
+
+# -- workers that are about to leave --------------------------------------------------------------
+
+
+def test_the_scheduler_logs_a_change_of_status(client):
+    """The name of the event, and the statuses of a worker that is retired."""
+    worker = next(iter(_dask.workers_of(client)))
+
+    def change(dask_scheduler):
+        seen = []
+        plugin = SchedulerPlugin()
+        plugin.log_event = lambda topic, event: seen.append(
+            (topic, plugins.change_of_status(event))
+        )
+        dask_scheduler.plugins["look"] = plugin
+        try:
+            state = dask_scheduler.workers[worker]
+            for status in (Status.closing_gracefully, Status.running):
+                dask_scheduler.handle_worker_status_change(status, state, "test")
+        finally:
+            del dask_scheduler.plugins["look"]
+        return [row for row in seen if row[1] is not None]
+
+    assert client.run_on_scheduler(change) == [
+        (worker, ("running", "closing_gracefully")), (worker, ("closing_gracefully", "running")),
+    ]  # fmt: skip
+    assert _dask.closing_among(_dask.workers_of(client)) == ()
+    assert _dask.closing_among({"a": {"status": "closing"}, "b": {"status": "running"}}) == ("a",)
+
+
+def test_where_sigterm_ends_a_worker(client):
+    def look(dask_worker):
+        ranks = _dask.ranks_on(dask_worker)
+        return plugins.is_closing(dask_worker), bool(dask_worker.nanny), ranks
+
+    assert set(client.run(look).values()) == {(False, True, 0)}
+    before = signal.getsignal(signal.SIGTERM)
+
+    def handler(*_):
+        """The one that wait_for_signals sets."""
+
+    handler.__module__ = _signals.wait_for_signals.__module__
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert plugins.ends_by_sigterm(SimpleNamespace(nanny="tcp://a:1"))
+        assert not plugins.ends_by_sigterm(SimpleNamespace(nanny=None)), "a process of the user"
+        signal.signal(signal.SIGTERM, handler)
+        assert plugins.ends_by_sigterm(SimpleNamespace(nanny=None)), "dask worker --no-nanny"
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_scheduler_counts_the_demand_of_its_clients(client):
+    def target(dask_scheduler):
+        return dask_scheduler.handlers["adaptive_target"](target_duration="5s")
+
+    before = client.run_on_scheduler(target)
+    _dask.show_demand(client, "one", 40)
+    _dask.show_demand(client, "other", 2)
+    assert client.run_on_scheduler(target) == 42
+    client.run_on_scheduler(_dask._set_demand, "gone", "a client that is gone", 100)
+    assert client.run_on_scheduler(target) == 42
+    for name in ("one", "other", "gone"):
+        _dask.show_demand(client, name, 0)
+    assert client.run_on_scheduler(target) == before

@@ -1,22 +1,29 @@
 """Adapter for Dask: every private or undocumented name of Dask that accelerando depends on.
 
-It finds the workers of a cluster, removes topics from the scheduler, scales clusters, and makes the
-chores of a worker rare while a rank trains on it. ``tests/test_dask.py`` has one test per name, so
-that a new version of Dask fails with the name that it changed.
+It finds the workers of a cluster, removes topics from the scheduler, scales clusters, shields
+workers from Ctrl-C, and makes the chores of a worker rare while a rank trains on it.
+``tests/test_dask.py`` has one test per name, so that a new version of Dask fails with the name that
+it changed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import math
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from distributed import versions as dask_versions
 from distributed.comm import get_address_host
 from distributed.utils import get_ip
+
+from accelerando.exceptions import UnsupportedError
 
 _LATE_SECONDS = 2.0  # events on their way when a topic is dropped would create it again
 
@@ -71,6 +78,38 @@ def threads_by_host(workers: dict[str, Any]) -> dict[str, int]:
     return dict(threads)
 
 
+def versions_here(packages: Iterable[str]) -> dict[str, str | None]:
+    """Return the versions of Python and of packages in this process; None for missing ones."""
+    return dict(dask_versions.get_versions(packages)["packages"])
+
+
+def versions_of(
+    client: Any, workers: Iterable[str], packages: Iterable[str], seconds: float
+) -> dict[str, dict[str, str | None]]:
+    """Return the same for workers; those that do not answer within `seconds` are left out.
+
+    Dask's own request: nothing is pickled, and nothing is imported there.
+    """
+    found: dict[str, dict[str, str | None]] = {}
+    message = {"op": "versions", "packages": list(packages)}
+
+    async def ask(worker: str) -> None:
+        with contextlib.suppress(OSError, KeyError):  # it has left
+            answer = await client.scheduler.broadcast(
+                msg=message, workers=[worker], on_error="ignore"
+            )
+            found[worker] = answer[worker]["packages"]
+
+    async def ask_all() -> None:
+        asked = [asyncio.create_task(ask(worker)) for worker in workers]
+        _, late = await asyncio.wait(asked, timeout=seconds)
+        for task in late:
+            task.cancel()
+
+    client.sync(ask_all)
+    return found
+
+
 # -- topics and plugins on the scheduler ----------------------------------------------------------
 
 
@@ -106,7 +145,19 @@ def forget_plugin(scheduler: Any, name: str) -> None:
     scheduler.plugins.pop(name, None)
 
 
+# -- workers that are about to leave --------------------------------------------------------------
+
+
+def closing_among(workers: dict[str, Any]) -> tuple[str, ...]:
+    """Return the workers that are about to leave, of what :func:`workers_of` returned."""
+    closing = ("closing", "closing_gracefully")
+    return tuple(worker for worker, facts in workers.items() if facts.get("status") in closing)
+
+
 # -- the size of a cluster ------------------------------------------------------------------------
+
+
+_AGAIN_SECONDS = 5.0  # between two requests for the same number
 
 
 class ClusterScaling:
@@ -114,7 +165,7 @@ class ClusterScaling:
 
     Only a cluster that the client belongs to can be asked, and only up to a number of workers that
     the user named. An adaptive cluster gets another minimum; any other one is scaled. Afterwards it
-    has the size that it had before.
+    has the size that it had before. Without a number the cluster is left alone, adaptive or not.
 
     Parameters
     ----------
@@ -127,7 +178,7 @@ class ClusterScaling:
     def __init__(self, cluster: Any, most: int | None) -> None:
         self.cluster = cluster
         self.most = most
-        self.asked = 0
+        self.asked, self._asked_at = 0, -math.inf
         self.adaptive = getattr(cluster, "_adaptive", None)
         # The planned size: after the loss of a worker, the cluster is smaller for a moment.
         planned = getattr(cluster, "plan", None)
@@ -146,26 +197,46 @@ class ClusterScaling:
             )
         )
 
+    def check(self, present: int) -> None:
+        """Refuse to wait for workers that nobody asks for; `present` is the number there are."""
+        if self.adaptive is not None and not present and not self.possible and not self._before:
+            raise UnsupportedError(
+                "The cluster adapts, may have no workers and has none, and max_workers=None or "
+                "'auto' asks it for nothing. Pass a number as max_workers, or "
+                "cluster.adapt(minimum=1, ...)."
+            )
+
     def ask(self, wanted: int, present: int, missing: int) -> None:
-        """Ask for workers if there are too few, once per number.
+        """Ask for workers if there are too few, and again while they are missing.
+
+        A cluster notices after a while that jobs have ended, and starts others when it is asked
+        again for the same number. An adaptive one does not ask itself.
 
         Parameters
         ----------
         wanted : int
             Ranks that should run.
         present : int
-            Workers that the cluster has.
+            Workers that the cluster has and that ranks can use.
         missing : int
             Ranks for which there is no worker.
         """
-        if self.adaptive is not None and wanted > self.asked:
-            # Adaptive scaling counts waiting tasks, and ranks are pinned to workers that exist.
-            self.adaptive.minimum = max(self._before or 0, min(wanted, self.adaptive.maximum))
-            self.asked = wanted
-        elif missing > 0 and self.possible and self.asked != wanted and self.adaptive is None:
+        if not self.possible:
+            return
+        now = time.monotonic()
+        again = missing > 0 and now - self._asked_at >= _AGAIN_SECONDS
+        if self.adaptive is not None:
+            if wanted > self.asked:
+                # Adaptive scaling counts waiting tasks, and ranks are pinned to workers that exist.
+                self.adaptive.minimum = max(self._before or 0, min(wanted, self.adaptive.maximum))
+                self.asked, self._asked_at = wanted, now
+            elif again and hasattr(self.cluster, "plan"):
+                self._asked_at = now
+                self.cluster.scale(len(self.cluster.plan))  # as adaptive scaling does
+        elif missing > 0 and (self.asked != wanted or again):
             if not self.asked:
                 self._before = max(self._before or 0, present)
-            self.asked = wanted
+            self.asked, self._asked_at = wanted, now
             self.cluster.scale(max(self._before or 0, present + missing))
 
     def shrink(self, wanted: int) -> None:
@@ -176,7 +247,7 @@ class ClusterScaling:
         if self.adaptive is not None:
             self.adaptive.minimum = max(self._before or 0, wanted)
         else:
-            self.cluster.scale(max(self._before or 0, wanted))
+            self._reduce_to(max(self._before or 0, wanted))
 
     def restore(self) -> None:
         """Give the cluster the size that it had before."""
@@ -187,7 +258,61 @@ class ClusterScaling:
             if self.adaptive is not None:
                 self.adaptive.minimum = self._before
             else:
-                self.cluster.scale(self._before)
+                self._reduce_to(self._before or 0)
+
+    def _reduce_to(self, number: int) -> None:
+        """Scale down only: to be asked for its own size makes a cluster start lost jobs again."""
+        planned = getattr(self.cluster, "plan", None)
+        if planned is None or len(planned) > number:
+            self.cluster.scale(number)
+
+
+# -- demand --------------------------------------------------------------------------------------
+
+
+def show_demand(client: Any, name: str, workers: int) -> None:
+    """Tell the scheduler how many workers are useful; 0 forgets it.
+
+    An adaptive cluster asks the scheduler for its target. The scheduler counts only tasks that it
+    has, but a search submits a task when there is a worker for it. The demand ends with the client.
+    """
+    with contextlib.suppress(OSError):  # a scheduler that is gone has no workers
+        client.run_on_scheduler(_set_demand, name, client.id, workers)
+
+
+async def _set_demand(name: str, client: str, workers: int, dask_scheduler: Any = None) -> None:
+    demands: dict[str, tuple[str, int]] | None
+    demands = getattr(dask_scheduler, "_accelerando_demands", None)
+    if demands is None:
+        demands = dask_scheduler._accelerando_demands = {}
+        dask_scheduler.handlers["adaptive_target"] = _with_demands(dask_scheduler, demands)
+    demands.pop(name, None)
+    if workers:
+        demands[name] = (client, workers)
+
+
+def _with_demands(scheduler: Any, demands: dict[str, tuple[str, int]]) -> Any:
+    target = scheduler.handlers["adaptive_target"]
+
+    def adaptive_target(target_duration: Any = None) -> int:
+        shown = sum(n for client, n in list(demands.values()) if client in scheduler.clients)
+        return max(int(target(target_duration)), shown)
+
+    return adaptive_target
+
+
+def replace_lost_workers(client: Any, present: int) -> None:
+    """Let a cluster start the workers again that it has given up.
+
+    A local cluster closes the nanny of a worker that is away 15 seconds after it was lost, even if
+    the worker has come back and was lost once more in between.
+    """
+    cluster: Any = getattr(client, "cluster", None)
+    planned = getattr(cluster, "worker_spec", None)
+    if planned is None or getattr(cluster, "_adaptive", None) is not None:
+        return
+    if present < len(planned) and not set(planned) <= set(cluster.workers):
+        cluster.scale(len(planned))
 
 
 # -- the chores of a worker -----------------------------------------------------------------------
@@ -198,6 +323,27 @@ _MILLISECONDS = 500.0  # Dask warns if a worker did not wake up for three second
 _lock = threading.Lock()
 _users: dict[int, int] = {}  # ranks by worker
 _before: dict[int, dict[str, float]] = {}
+
+
+class _HideFailed(logging.Filter):
+    """Drop a worker's block about a task of ours that failed: the driver raises the error."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = str(record.msg)
+        return not (text.startswith("Compute Failed") and "accelerando-" in record.getMessage())
+
+
+def hide_failed_ranks() -> None:
+    """Let this process not print that a rank failed; what other tasks print stays."""
+    logger = logging.getLogger("distributed.worker")
+    if not any(type(one) is _HideFailed for one in logger.filters):
+        logger.addFilter(_HideFailed())
+
+
+def ranks_on(worker: Any) -> int:
+    """Return the number of ranks that live on a worker of this process."""
+    with _lock:
+        return _users.get(id(worker), 0)
 
 
 @contextmanager

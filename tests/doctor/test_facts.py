@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 from accelerando.doctor import _facts
 
@@ -40,3 +41,17 @@ def test_the_facts_of_this_process():
     assert found["torch"]["threads"] == torch.get_num_threads()
     assert found["torch_error"] is None
     assert found["cpus"] >= 1
+    assert found["memory"] > 50_000_000  # PyTorch is loaded
+
+
+def test_a_process_listens_on_a_port_that_the_system_chose():
+    node = SimpleNamespace(address="tcp://127.0.0.1:8786")
+    address = _facts.listen(30.0, dask_worker=node)
+    assert address.startswith("tcp://127.0.0.1:")
+    assert not address.endswith(":8786")
+    assert _facts.knock([address], [address], 5.0) == ([], [])
+
+
+def test_an_address_that_the_machine_does_not_have_cannot_be_listened_on():
+    node = SimpleNamespace(address="tcp://192.0.2.1:8786")  # reserved for documentation
+    assert _facts.listen(1.0, dask_scheduler=node).startswith("error: ")

@@ -15,6 +15,9 @@ HEALTHY = {
     "versions": dict.fromkeys(_facts.gather()["versions"], "1.0"),
     "environment": dict.fromkeys(_facts.gather()["environment"]),
     "nvidia": False,
+    "executable": "python",
+    "clock": 1000.0,
+    "memory": 300_000_000,
     "torch": {"threads": 1, "cuda": None, "gpus": [], "gloo": True, "nccl": False},
     "torch_error": None,
 }
@@ -132,3 +135,67 @@ def test_the_facts_name_everything_the_findings_ask_for():
     known = set(_facts.gather()["versions"])
     assert set(NEEDED) <= known
     assert {name for packages, _ in EXTRAS.values() for name in packages} <= known
+
+
+# -- the network, memory and clocks of a cluster --------------------------------------------------
+
+TWO = workers(HEALTHY, but(host="node2"))
+A, B = TWO
+
+
+def findings_of(members=TWO, **facts):
+    return examine(HEALTHY, Cluster(HEALTHY, members, **facts))
+
+
+def test_a_port_that_the_system_chose_is_blocked_by_a_firewall():
+    chosen = ["tcp://10.0.0.2:40123", "tcp://10.0.0.9:40124"]
+    (finding,) = findings_of(blocked={A: chosen, B: []})
+    assert finding.level == "error"
+    assert f"Worker {A} reaches 10.0.0.2, 10.0.0.9 on Dask's port, but not on" in finding.what
+    assert "tcp://10.0.0.2:40123" in finding.what
+    assert "firewall" in finding.what
+
+
+def test_a_machine_that_cannot_be_reached_at_all_is_no_firewall():
+    (finding,) = findings_of(unreachable={A: [B]}, blocked={A: ["tcp://10.0.0.2:40123"]})
+    assert finding.what == f"Worker {A} cannot reach {B}."
+
+
+def test_a_worker_that_does_not_answer_is_not_a_missing_scheduler():
+    silent = {"tcp://10.0.0.3:4000": "no answer within 10 s"}
+    (finding,) = findings_of(silent=silent)
+    assert finding.level == "error"
+    assert "is registered with the scheduler and does not answer: no answer" in finding.what
+    (finding,) = findings_of({}, silent=silent)  # not: the scheduler has no workers
+    assert "does not answer" in finding.what
+
+
+def test_a_worker_on_the_loopback_address_is_found_if_there_are_other_machines():
+    local = {"tcp://127.0.0.1:4000": HEALTHY}
+    assert findings_of(local) == []
+    (finding,) = findings_of({**local, B: but(host="node2")})
+    assert "tcp://127.0.0.1:4000 on node1 listens on the loopback address" in finding.what
+    assert "--interface" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("limit", "need", "short"),
+    [(0, 10**12, False), (400_000_000, 0, False), (370_000_000, 0, True),
+     (2_000_000_000, 0, False), (2_000_000_000, 1_400_000_000, True)],
+)  # fmt: skip
+def test_a_memory_limit_is_compared_with_what_a_rank_needs(limit, need, short):
+    found = findings_of(limits={A: limit, B: 0}, need=need)
+    assert bool(found) == short
+    if short:
+        assert found[0].what.startswith(f"1 of 2 workers have too little memory: {A} has a limit")
+        assert f"{limit / 1e6:,.0f} MB" in found[0].what
+        assert f"{(300_000_000 + need) / 1e6:,.0f} MB" in found[0].what
+
+
+@pytest.mark.parametrize(("seconds", "differs"), [(-4, False), (6, False), (8, True), (-60, True)])
+def test_clocks_that_differ_by_more_than_reading_them_took(seconds, differs):
+    found = findings_of({A: but(clock=1000.0 + seconds)}, elapsed=2.0)
+    assert bool(found) == differs
+    if differs:
+        assert found[0].level == "warning"
+        assert f"that of {A} by {abs(seconds)} s" in found[0].what

@@ -1,10 +1,17 @@
 """The report: of this machine, of a real cluster, and of one that does not answer."""
 
 import socket
+import threading
 
 from accelerando import cli
 from accelerando.doctor._findings import Cluster, Finding
-from accelerando.doctor._report import describe, describe_cluster, describe_finding, gather_cluster
+from accelerando.doctor._report import (
+    _ask_workers,
+    describe,
+    describe_cluster,
+    describe_finding,
+    gather_cluster,
+)
 from tests.doctor.test_findings import HEALTHY, but, workers
 
 
@@ -23,6 +30,9 @@ def test_a_real_cluster(client, capsys):
     assert all(facts["torch"]["gloo"] for facts in cluster.workers.values())
     assert set(cluster.threads.values()) == {1}
     assert all(others == [] for others in cluster.unreachable.values())
+    assert list(cluster.blocked.values()) == [[]] * 4
+    assert cluster.silent == {}
+    assert min(cluster.limits.values()) > 0
     assert sum(line.count("worker") for line in describe_cluster(cluster)) == 1
     assert cli.main(["doctor", "--scheduler", address, "--timeout", "30"]) == 0
     assert f"Cluster at {address}" in capsys.readouterr().out
@@ -70,3 +80,27 @@ def test_an_error_ends_with_exit_code_2(monkeypatch, capsys):
 def test_a_finding_has_its_remedy_below():
     lines = describe_finding(Finding("note", "Something is missing.", "Install it."))
     assert lines == ["note     Something is missing.", "         Install it."]
+
+
+class Client:
+    """A client with a worker that answers, one that raises, and one that hangs."""
+
+    hangs = threading.Event()
+
+    def run(self, function, *arguments, workers):
+        (worker,) = workers
+        if worker == "hangs":
+            self.hangs.wait(60.0)
+        if worker == "raises":
+            raise OSError("Timed out trying to connect\nsecond line")
+        return {worker: function(*arguments)}
+
+
+def test_workers_that_do_not_answer_do_not_stop_the_others():
+    found = _ask_workers(Client(), ["hangs", "raises", "answers"], 0.2, abs, -3)
+    Client.hangs.set()
+    assert found == {
+        "hangs": "no answer within 0.2 s",
+        "raises": "OSError: Timed out trying to connect",
+        "answers": 3,
+    }

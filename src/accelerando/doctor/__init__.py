@@ -25,8 +25,20 @@ def add_commands(commands: Any) -> None:
         metavar="SECONDS",
         type=float,
         default=10.0,
-        help="seconds to wait for the scheduler (default: %(default)s)",
+        help="seconds to wait for the scheduler, and for a worker (default: %(default)s)",
     )
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="what the data and the model of a rank take, such as 2GB, to be compared with the "
+        "workers' memory limits",
+    )
+    for option, what in (
+        ("--tls-ca-file", "certificate of the authority"),
+        ("--tls-cert", "certificate of this client"),
+        ("--tls-key", "private key of this client"),
+    ):
+        parser.add_argument(option, metavar="FILE", help=f"TLS: {what} (default: Dask's setting)")
     parser.set_defaults(run=_run)
 
 

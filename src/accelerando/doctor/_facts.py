@@ -1,4 +1,4 @@
-"""Facts about one process, gathered with the standard library only.
+"""Facts about one process and its network, gathered with the standard library only.
 
 The functions are sent by value to the scheduler and the workers of a cluster, where accelerando and
 PyTorch may be missing: that is one of the facts. So the functions import what they need in their
@@ -16,6 +16,8 @@ def gather() -> dict[str, Any]:
     import platform
     import shutil
     import socket
+    import sys
+    import time
     from importlib import metadata
 
     packages = (
@@ -43,6 +45,9 @@ def gather() -> dict[str, Any]:
             for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_")
         },
         "nvidia": shutil.which("nvidia-smi") is not None,
+        "executable": sys.executable,
+        "clock": time.time(),
+        "memory": None,
         "torch": None,
         "torch_error": None,
     }
@@ -63,7 +68,42 @@ def gather() -> dict[str, Any]:
         "gloo": dist.is_available() and dist.is_gloo_available(),
         "nccl": dist.is_available() and dist.is_nccl_available(),
     }
+    try:
+        with open("/proc/self/statm") as file:  # pages in memory, with PyTorch loaded
+            facts["memory"] = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not on this system
+        pass
     return facts
+
+
+def listen(seconds: float, dask_worker: Any = None, dask_scheduler: Any = None) -> str:
+    """Listen on a free port of this process's address for a while, as a rank does.
+
+    Ranks and the mailbox use ports that the system chooses, which a firewall may block although it
+    lets Dask's own ports pass.
+
+    Returns
+    -------
+    str
+        ``tcp://host:port``, or ``error: ...``.
+    """
+    import socket
+    import threading
+    from urllib.parse import urlsplit
+
+    node = dask_worker if dask_worker is not None else dask_scheduler
+    host = urlsplit(node.address).hostname or "127.0.0.1"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        server = socket.create_server((host, 0), family=family, backlog=128)
+    except OSError as error:
+        return f"error: {error}"
+    # Connections wait in the backlog; nobody has to accept them.
+    timer = threading.Timer(seconds, server.close)
+    timer.daemon = True
+    timer.start()
+    shown = f"[{host}]" if ":" in host else host
+    return f"tcp://{shown}:{server.getsockname()[1]}"
 
 
 def reach(addresses: list[str], seconds: float) -> list[str]:
@@ -81,3 +121,8 @@ def reach(addresses: list[str], seconds: float) -> list[str]:
         except OSError:
             unreachable.append(address)
     return unreachable
+
+
+def knock(dask: list[str], chosen: list[str], seconds: float) -> tuple[list[str], list[str]]:
+    """Return the addresses of Dask, and those on ports that the system chose, without an answer."""
+    return reach(dask, seconds), reach(chosen, seconds)

@@ -54,13 +54,29 @@ class Cluster:
     threads : mapping from address to int
         The number of threads of each worker for Dask tasks.
     unreachable : mapping from address to list of addresses
-        The workers that each worker could not reach.
+        The workers that each worker could not reach on the port that Dask uses.
+    blocked : mapping from address to list of addresses
+        The same for a port that the system chose, as ranks use it. The scheduler, where the mailbox
+        of a fit is, is among the addresses.
+    silent : mapping from address to str
+        Workers that are registered and do not answer, with the error.
+    limits : mapping from address to int
+        The memory limit of each worker in bytes; 0 for none.
+    need : int
+        Bytes that the data and the model of a rank need, as the user estimates.
+    elapsed : float
+        Seconds within which all clocks were read.
     """
 
     scheduler: Facts
     workers: Mapping[str, Facts]
     threads: Mapping[str, int] = field(default_factory=dict)
     unreachable: Mapping[str, list[str]] = field(default_factory=dict)
+    blocked: Mapping[str, list[str]] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    need: int = 0
+    elapsed: float = 0.0
 
 
 def examine(here: Facts, cluster: Cluster | None = None) -> list[Finding]:
@@ -120,9 +136,16 @@ def _gpu(where: str, facts: Facts) -> Iterator[Finding]:
 
 
 def _cluster(here: Facts, cluster: Cluster) -> Iterator[Finding]:
-    if not cluster.workers:
+    if not cluster.workers and not cluster.silent:
         yield Finding(
             "error", "The scheduler has no workers.", "Start some: dask worker tcp://…:8786."
+        )
+    for address, why in cluster.silent.items():
+        yield Finding(
+            "error",
+            f"Worker {address} is registered with the scheduler and does not answer: {why}",
+            "Look at its log. It may hang, or listen on an address that the scheduler cannot "
+            "reach: start workers with --interface (such as eth0) or --host.",
         )
     yield from _installed("The scheduler", [cluster.scheduler])
     yield from _installed("Workers", list(cluster.workers.values()))
@@ -133,7 +156,10 @@ def _cluster(here: Facts, cluster: Cluster) -> Iterator[Finding]:
         yield from _gpu(f"The machine {host}", facts)
     yield from _versions(here, cluster)
     yield from _threads(cluster)
+    yield from _interfaces(cluster)
     yield from _reach(cluster)
+    yield from _memory(cluster)
+    yield from _clocks(here, cluster)
     trimmed = [f for f in cluster.workers.values() if f["environment"]["MALLOC_TRIM_THRESHOLD_"]]
     if trimmed:
         yield Finding(
@@ -203,6 +229,22 @@ def _threads(cluster: Cluster) -> Iterator[Finding]:
             )
 
 
+def _interfaces(cluster: Cluster) -> Iterator[Finding]:
+    """Report workers that listen on an address that only their own machine can reach."""
+    hosts = {f["host"] for f in (*cluster.workers.values(), cluster.scheduler)}
+    if len(hosts) < 2:
+        return
+    for address, facts in cluster.workers.items():
+        if address.partition("://")[2].startswith(("127.", "localhost", "[::1]")):
+            yield Finding(
+                "error",
+                f"Worker {address} on {facts['host']} listens on the loopback address, which no "
+                "other machine can reach.",
+                "Start it with --interface (such as eth0) or with --host and an address of the "
+                "network that the machines share.",
+            )
+
+
 def _reach(cluster: Cluster) -> Iterator[Finding]:
     for address, others in cluster.unreachable.items():
         if others:
@@ -212,6 +254,73 @@ def _reach(cluster: Cluster) -> Iterator[Finding]:
                 "Ranks communicate directly: open all ports between the workers, and start workers "
                 "with --interface if a machine has several networks.",
             )
+    for address, others in cluster.blocked.items():
+        # What Dask's own port cannot reach either is reported above.
+        hosts = {_host(other) for other in cluster.unreachable.get(address, [])}
+        beyond = [other for other in others if _host(other) not in hosts]
+        if beyond:
+            yield Finding(
+                "error",
+                f"Worker {address} reaches {_some(sorted({_host(o) for o in beyond}))} on Dask's "
+                f"port, but not on a port that the system chose ({_some(beyond)}): a firewall "
+                "blocks it.",
+                "Open all TCP ports between workers, and from workers to the scheduler. Ranks and "
+                "their mailbox listen on ports that the system chooses (on Linux "
+                "net.ipv4.ip_local_port_range).",
+            )
+
+
+def _host(address: str) -> str:
+    return address.partition("://")[2].rpartition(":")[0]
+
+
+def _memory(cluster: Cluster) -> Iterator[Finding]:
+    """Compare memory limits with what PyTorch, the data and the model need."""
+    short: dict[str, int] = {}
+    for address, facts in cluster.workers.items():
+        limit, loaded = cluster.limits.get(address, 0), facts["memory"]
+        if limit and loaded:
+            wanted = loaded + cluster.need
+            # The Nanny ends a worker at 95 %, and training needs some memory of its own.
+            if wanted > _MEMORY_SHARE * limit:
+                short[address] = wanted
+    if short:
+        first = next(iter(short))
+        yield Finding(
+            "error",
+            f"{len(short)} of {len(cluster.workers)} workers have too little memory: {first} has a "
+            f"limit of {_megabytes(cluster.limits[first])}; PyTorch"
+            f"{', the data and the model' if cluster.need else ' alone'} take "
+            f"{_megabytes(short[first])}, and Dask ends a worker at 95 % of its limit.",
+            "Start workers with a larger --memory-limit (0 for none), or fewer of them.",
+        )
+
+
+_MEMORY_SHARE = 0.8
+
+
+def _megabytes(number: int) -> str:
+    return f"{number / 1e6:,.0f} MB"
+
+
+def _clocks(here: Facts, cluster: Cluster) -> Iterator[Finding]:
+    """Report clocks that differ by more than reading them took."""
+    known = {**cluster.workers, "scheduler": cluster.scheduler}
+    off = {
+        who: facts["clock"] - here["clock"]
+        for who, facts in known.items()
+        if not -_CLOCK_SECONDS <= facts["clock"] - here["clock"] <= cluster.elapsed + _CLOCK_SECONDS
+    }
+    if off:
+        worst = max(off, key=lambda who: abs(off[who]))
+        yield Finding(
+            "warning",
+            f"Clocks differ: that of {worst} by {abs(off[worst]):,.0f} s from this machine's.",
+            "Synchronize clocks (NTP, chrony): times in logs and progress cannot be compared.",
+        )
+
+
+_CLOCK_SECONDS = 5.0
 
 
 def _some(names: list[str], most: int = 3) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -11,8 +14,8 @@ from rich.console import Console
 from accelerando._dask import workers_of
 from accelerando._validation import check_number
 from accelerando.doctor import _facts
+from accelerando.doctor._connect import connect, parse_memory
 from accelerando.doctor._findings import Cluster, Facts, Finding, examine
-from accelerando.exceptions import ClusterError
 
 MAX_CONNECTED = 16  # workers that try to connect to each other
 CONNECT_SECONDS = 3.0
@@ -27,7 +30,12 @@ def run(arguments: argparse.Namespace) -> int:
     _print(console, "This machine", describe(here))
     cluster = None
     if arguments.scheduler is not None:
-        cluster = gather_cluster(arguments.scheduler, arguments.timeout)
+        cluster = gather_cluster(
+            arguments.scheduler,
+            arguments.timeout,
+            tls={name: getattr(arguments, name) for name in ("tls_ca_file", "tls_cert", "tls_key")},
+            need=parse_memory(arguments.memory),
+        )
         _print(console, f"Cluster at {arguments.scheduler}", describe_cluster(cluster))
     findings = examine(here, cluster)
     _print(
@@ -36,36 +44,87 @@ def run(arguments: argparse.Namespace) -> int:
     return 2 if any(finding.level == "error" for finding in findings) else 0
 
 
-def gather_cluster(address: str, timeout: float) -> Cluster:
-    """Connect to a scheduler and return the facts of all its processes."""
+def gather_cluster(
+    address: str, timeout: float, tls: Mapping[str, str | None] | None = None, need: int = 0
+) -> Cluster:
+    """Connect to a scheduler and return the facts of all its processes.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler.
+    timeout : float
+        Seconds to wait for the scheduler, and for each worker.
+    tls : mapping or None
+        The files ``tls_ca_file``, ``tls_cert`` and ``tls_key``.
+    need : int
+        Bytes that the data and the model of a rank need.
+    """
     import cloudpickle
-    from distributed import Client
 
     # By value, so that a worker without accelerando can run them.
     cloudpickle.register_pickle_by_value(_facts)
     try:
-        with Client(address, timeout=timeout, set_as_default=False) as client:
-            return _cluster_of(client)
-    except (OSError, TimeoutError) as error:
-        raise ClusterError(
-            f"No Dask scheduler answers at {address} within {timeout:g} s ({error}). Check the "
-            "address, the scheduler's log, and firewalls between this machine and the scheduler."
-        ) from error
+        with connect(address, timeout, tls or {}) as client:
+            return _cluster_of(client, timeout, need)
     finally:
         cloudpickle.unregister_pickle_by_value(_facts)
 
 
-def _cluster_of(client: Any) -> Cluster:
+def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
     infos = workers_of(client)
-    workers = client.run(_facts.gather)
+    before = time.monotonic()
+    found = _ask_workers(client, list(infos), timeout, _facts.gather)
+    scheduler = client.run_on_scheduler(_facts.gather)
+    elapsed = time.monotonic() - before
+    workers = {address: facts for address, facts in found.items() if isinstance(facts, dict)}
     tried = list(workers)[:MAX_CONNECTED]
-    unreachable = client.run(_facts.reach, tried, CONNECT_SECONDS, workers=tried) if tried else {}
+    unreachable, blocked = {}, {}
+    if tried:
+        open_seconds = CONNECT_SECONDS * (len(tried) + 1) + timeout
+        ports = _ask_workers(client, tried, timeout, _facts.listen, open_seconds)
+        ports["scheduler"] = client.run_on_scheduler(_facts.listen, open_seconds)
+        listening = [port for port in ports.values() if str(port).startswith("tcp://")]
+        seconds = CONNECT_SECONDS * (2 * len(tried) + 1) + timeout
+        knocked = _ask_workers(
+            client, tried, seconds, _facts.knock, tried, listening, CONNECT_SECONDS
+        )
+        answers = {a: both for a, both in knocked.items() if isinstance(both, tuple | list)}
+        unreachable = {address: both[0] for address, both in answers.items()}
+        blocked = {address: both[1] for address, both in answers.items()}
     return Cluster(
-        scheduler=client.run_on_scheduler(_facts.gather),
+        scheduler=scheduler,
         workers=workers,
         threads={address: int(info["nthreads"]) for address, info in infos.items()},
         unreachable=unreachable,
+        blocked=blocked,
+        silent={address: text for address, text in found.items() if isinstance(text, str)},
+        limits={address: int(info.get("memory_limit") or 0) for address, info in infos.items()},
+        need=need,
+        elapsed=elapsed,
     )
+
+
+def _ask_workers(
+    client: Any, workers: Iterable[str], seconds: float, function: Any, *arguments: Any
+) -> dict[str, Any]:
+    """Run a function on each worker; one that fails or hangs answers with a text."""
+    found: dict[str, Any] = {}
+
+    def ask(worker: str) -> None:
+        try:
+            found[worker] = client.run(function, *arguments, workers=[worker])[worker]
+        except Exception as error:  # whatever it is, it is a fact about this worker
+            found[worker] = f"{type(error).__name__}: {error}".splitlines()[0]
+
+    # One call for all workers would wait for one that hangs, without an end.
+    threads = {w: threading.Thread(target=ask, args=(w,), daemon=True) for w in workers}
+    for thread in threads.values():
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads.values():
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return {worker: found.get(worker, f"no answer within {seconds:g} s") for worker in threads}
 
 
 def describe(facts: Facts) -> list[str]:
