@@ -37,6 +37,32 @@ def rows_of(fit):
     return dict(zip(table.columns, table.tensor().T.tolist(), strict=True))
 
 
+# -- the plan of an update ------------------------------------------------------------------------
+
+
+def test_a_constant_batch_size_is_planned_once():
+    fit = plain_fit(arrays=data(22), batch_size=8)
+    train_epoch(fit)
+    plan = next_plan(fit)
+    assert next_plan(fit) is plan
+    assert plan.rows == 8
+
+
+def test_a_constant_batch_size_is_planned_again_when_the_data_or_the_memories_change():
+    fit = plain_fit(arrays=data(22), batch_size=8)
+    train_epoch(fit)
+    fit.state.position.n_examples = 5
+    assert next_plan(fit).rows == 5
+    fit.state.settings = fit.state.settings._replace(lr_scale=0.5)  # a saved state was loaded
+    assert next_plan(fit).lr_scale == 0.5
+
+
+def test_a_schedule_is_asked_before_every_update():
+    fit = plain_fit(arrays=data(24), batch_size=Schedule({0: 4, 1: 8}))
+    train(fit)
+    assert next_plan(fit) is not next_plan(fit)
+
+
 # -- an epoch -------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -159,3 +160,21 @@ def test_a_stream_cannot_be_measured():
     fit.feed.n_examples = None
     with pytest.raises(UnsupportedError, match=r"Late measures on the training set .* RadaDamp"):
         measure_on_training_set(fit, LOSS)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_the_measured_loss_is_the_weighted_one(small, reduction):
+    X, y = data(24)
+    model = plain_model()
+    model.criterion.reduction = reduction
+    fit = plain_fit(model, (X, y))
+    weights = torch.linspace(0.0, 2.0, 24)
+    fit.spec = dataclasses.replace(fit.spec, weights=weights, sums=reduction == "sum")
+
+    def weighted(y_pred, y):
+        losses = nn.functional.mse_loss(y_pred, y, reduction="none").flatten(1)
+        return (losses.mean(1) * weights).mean()
+
+    loss, norm = by_hand(model, X, y, weighted)
+    assert measure_on_training_set(fit, LOSS) == pytest.approx(loss, rel=1e-6)
+    assert measure_on_training_set(fit, NORM) == pytest.approx(norm, rel=1e-6)

@@ -13,6 +13,7 @@ import torch
 from accelerando._decisions import Memories, Settings
 from accelerando._engine import checkpoint
 from accelerando._engine.comm.replicas import ReplicaSet
+from accelerando._engine.ema import WeightAverage
 from accelerando._engine.position import (
     UPDATE_COLUMNS,
     AveragingState,
@@ -40,12 +41,14 @@ def full_state():
         settings=Settings(batch_size=3.0, scales=(0.5, 1.0), betas=(0.8, 0.9), period=4),
         memories=Memories([{"a": 1}], [{"b": 2.0}], {"signal": 3.0}, {"period": 4}),
         averaging=AveragingState(2, 7),
+        stream={"rows": 2, "digest": 5},
         components=model.components,
         records=Records(("signal",)),
         seconds=1.25,
         rng=get_rng(),
         made_with={"policy": "P", "control": [], "sync": "S"},
         host=HostState({"history": [1]}, {"best": torch.ones(2)}),
+        ema=WeightAverage(0.5, 3, {"module.weight": torch.ones(2)}),
     )
     state.micro_batch.rows = 77
     state.replicas = ReplicaSet(model.components, here=2)
@@ -63,7 +66,7 @@ def comparable(value):
     """Return JSON values and lists for everything in a state."""
     if isinstance(value, torch.Tensor):
         return value.tolist()
-    if isinstance(value, ReplicaSet):
+    if isinstance(value, ReplicaSet | WeightAverage):
         return comparable(value.state_dict())
     if dataclasses.is_dataclass(value) and hasattr(value, "state_dict"):
         return comparable(value.state_dict())  # Components

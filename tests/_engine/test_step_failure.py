@@ -26,7 +26,8 @@ def test_a_loss_that_is_not_finite_says_where_and_what_to_do():
     before = weights_of(fit)
     message = (
         r"The loss is nan at update 4 \(epoch 2\) with batch size 24 and lr 0.025\. The estimator "
-        r"holds the parameters of update 3, the last finite ones\. Lower lr"
+        r"holds the parameters of update 3, the last finite ones\. X holds nan or inf in 1 "
+        r"of the 24 rows of this batch"
     )
     with pytest.raises(NotFiniteError, match=message):
         steps.update(fit, a_plan(lr_scale=0.5), a_batch(fit))

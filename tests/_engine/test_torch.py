@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import multiprocessing
 import threading
 import warnings
 import weakref
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
 from accelerando._engine import _torch
 
@@ -42,6 +46,9 @@ def test_foreach_functions_change_all_tensors():
     assert values(a) == [10, 20]
     assert a[0].data_ptr() != b[0].data_ptr()
     assert values(b) == [10, 20]
+    c = tensors(0, 8)
+    _torch.foreach_lerp_(c, tensors(4, 4), 0.25)
+    assert values(c) == [1, 7]
 
 
 def test_unflatten_returns_views_in_order():
@@ -88,6 +95,35 @@ def test_a_scheduler_believes_that_the_optimizer_has_stepped():
             warnings.simplefilter("always")
             scheduler.step()
         assert bool(caught) is not mark
+
+
+def test_a_scheduler_believes_that_it_tracks_an_unpickled_optimizer():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    del optimizer.step  # as after unpickling
+    _torch.track_steps(optimizer)
+    scheduler.step()  # warnings are errors
+    assert optimizer.step() is None
+
+
+def test_hooks_of_a_tensor():
+    parameter = nn.Parameter(torch.zeros(1))
+    assert _torch.hooks_of(parameter) == []
+    first, second = (lambda gradient: gradient), (lambda tensor: None)
+    parameter.register_hook(first)
+    parameter.register_post_accumulate_grad_hook(second)
+    assert _torch.hooks_of(parameter) == [first, second]
+
+
+def test_the_class_of_a_parametrized_module():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+    made = _torch.parametrize_like(nn.Linear, ["weight"])
+    vars(made).update(vars(layer))
+    assert torch.equal(made.weight, layer.weight)
+
+
+def test_bytes_as_tensors():
+    assert _torch.from_tensor(_torch.as_tensor(b"abc")) == b"abc"
 
 
 def group_of(store, rank, size):
@@ -149,3 +185,53 @@ def test_a_released_wrapper_lets_its_group_go():
         assert wrapped.process_group is None
     finally:
         gc.enable()
+
+
+def test_stores_connect_with_errors_only_and_the_level_is_restored(monkeypatch):
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    before, seen = level.value, []
+    monkeypatch.setattr(dist, "TCPStore", lambda *args, **options: seen.append(level.value))
+    with _torch._only_errors():
+        _torch.make_store("127.0.0.1", 1)
+    assert seen == [max(2, before)]
+    assert level.value == before
+
+
+def test_other_builds_of_torch_have_no_level(monkeypatch):
+    monkeypatch.setattr(torch, "__file__", "/nowhere/torch/__init__.py")
+    with _torch._only_errors():
+        pass
+
+
+def test_workers_of_a_loader_start_in_a_daemonic_process_and_end(monkeypatch):
+    settings = multiprocessing.current_process()._config
+    monkeypatch.setitem(settings, "daemon", True)
+    loader = DataLoader(torch.arange(4), num_workers=1, persistent_workers=True)
+    others = set(multiprocessing.active_children())  # of tests before this one
+    delivering = _torch.start_workers(loader)
+    assert settings["daemon"]
+    assert [int(x) for x in delivering] == [0, 1, 2, 3]
+    workers = set(multiprocessing.active_children()) - others
+    assert len(workers) == 1
+    _torch.end_workers(loader, delivering)
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_a_function_is_called_after_the_backward_pass_in_which_it_was_asked_for():
+    calls = []
+
+    class Ask(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            for number in (1, 2):
+                _torch.after_backward(lambda number=number: calls.append((number, w.grad.item())))
+            return gradient
+
+    w = torch.ones((), requires_grad=True)
+    Ask.apply(w * 2.0).backward()
+    assert calls == [(1, 2.0), (2, 2.0)]

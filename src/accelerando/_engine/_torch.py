@@ -6,15 +6,22 @@ module only. ``tests/_engine/test_torch.py`` has one test per function.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import io
-from collections.abc import Sequence
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._utils import _unflatten_dense_tensors
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Tensors: TypeAlias = list[torch.Tensor]
 
@@ -47,6 +54,11 @@ def foreach_div_(tensors: Tensors, divisor: float) -> None:
 def foreach_copy_(tensors: Tensors, others: Tensors) -> None:
     """Copy the values of `others` to `tensors`."""
     torch._foreach_copy_(tensors, others)
+
+
+def foreach_lerp_(tensors: Tensors, others: Tensors, weight: float) -> None:
+    """Move `tensors` towards `others` by a share of their distance, in place."""
+    torch._foreach_lerp_(tensors, others, weight)
 
 
 def unflatten(flat: torch.Tensor, like: Sequence[torch.Tensor]) -> Tensors:
@@ -83,6 +95,82 @@ def mark_optimizer_called(optimizer: torch.optim.Optimizer) -> None:
     there would warn that it was called before ``optimizer.step``.
     """
     optimizer._opt_called = True  # type: ignore[attr-defined]
+
+
+def track_steps(optimizer: torch.optim.Optimizer) -> None:
+    """Make schedulers believe that they have wrapped ``optimizer.step`` and that it was called.
+
+    A scheduler that was made for an optimizer and pickled with it warns otherwise.
+    """
+    mark_optimizer_called(optimizer)
+    step: Any = optimizer.step
+    if hasattr(step, "_wrapped_by_lr_sched"):
+        return
+
+    @functools.wraps(step.__func__)
+    def tracked(*args: Any, **kwargs: Any) -> Any:
+        return step(*args, **kwargs)
+
+    tracked._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = tracked  # type: ignore[method-assign]
+
+
+def hooks_of(tensor: torch.Tensor) -> list[Any]:
+    """Return the functions that users registered to see or change the gradient of a tensor."""
+    after: Any = getattr(tensor, "_post_accumulate_grad_hooks", None)
+    found = [*(tensor._backward_hooks or {}).values(), *(after or {}).values()]
+    return [hook for hook in found if not getattr(hook, "belongs_to_a_rank", False)]
+
+
+def parametrize_like(base: type[nn.Module], names: Sequence[str]) -> nn.Module:
+    """Return an empty module of the class that ``torch.nn.utils.parametrize`` derives from `base`.
+
+    PyTorch makes such a class for every parametrized module and refuses to pickle them.
+    """
+    module = base.__new__(base)
+    nn.utils.parametrize._inject_new_class(module)
+    for name in names:
+        nn.utils.parametrize._inject_property(module, name)
+    return module
+
+
+_quieting = threading.Lock()
+_quiet = [0, 0]  # stores that are being connected, and the level before
+
+
+@contextmanager
+def _only_errors() -> Iterator[None]:
+    """Let PyTorch's C++ code log errors only.
+
+    A connection to a machine whose address has no name prints a warning, and nothing can be done
+    about it. The level has no setter; other builds of PyTorch may not have the variable.
+    """
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+        level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    except (OSError, ValueError):
+        yield
+        return
+    with _quieting:
+        if not _quiet[0]:
+            _quiet[1], level.value = level.value, max(level.value, 2)
+        _quiet[0] += 1
+    try:
+        yield
+    finally:
+        with _quieting:
+            _quiet[0] -= 1
+            if not _quiet[0]:
+                level.value = _quiet[1]
+
+
+def make_store(
+    host: str, port: int, *, timeout: timedelta = timedelta(seconds=60), **options: Any
+) -> dist.TCPStore:  # type: ignore[name-defined]
+    """Return a ``TCPStore`` that does not wait for other processes."""
+    kind: Any = dist.TCPStore  # type: ignore[attr-defined]
+    with _only_errors():
+        return kind(host, port, wait_for_workers=False, timeout=timeout, **options)
 
 
 def make_process_group(
@@ -138,6 +226,14 @@ def make_process_group(
     return group
 
 
+def after_backward(function: Callable[[], None]) -> None:
+    """Call a function when the running backward pass has ended, in the order of these calls.
+
+    DDP finishes its exchange in such a call, which it asks for when the last gradient is there.
+    """
+    torch.autograd.Variable._execution_engine.queue_callback(function)
+
+
 def release_ddp(wrapped: Any) -> None:
     """Make a ``DistributedDataParallel`` release its process group now.
 
@@ -145,6 +241,14 @@ def release_ddp(wrapped: Any) -> None:
     connections stay open, and neighbors keep waiting for a rank that has left.
     """
     wrapped.reducer = wrapped.logger = wrapped.process_group = None
+
+
+def is_ddp_complaint(error: RuntimeError) -> bool:
+    """Return True if DDP refuses to begin a forward pass because of what the module did before.
+
+    Its other errors before a forward pass are those of a message to the other ranks.
+    """
+    return str(error).startswith("Expected to have finished reduction in the prior iteration")
 
 
 def pack(content: dict[str, Any]) -> bytes:
@@ -158,3 +262,69 @@ def unpack(content: bytes) -> dict[str, Any]:
     """Return what :func:`pack` was given, on the CPU; nothing in it is executed."""
     found: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return found
+
+
+_starting = threading.Lock()
+
+
+def start_workers(loader: Any) -> Any:
+    """Return ``iter(loader)``, also in a process that must not have children.
+
+    Dask's workers are daemonic, to which :mod:`multiprocessing` forbids children, because they
+    would stay behind. Those of a ``DataLoader`` do not: they are daemons themselves, and look every
+    five seconds whether their parent is still there.
+    """
+    if not loader.num_workers:
+        return iter(loader)
+    settings: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    with _starting:
+        daemonic = settings.get("daemon")
+        settings["daemon"] = False
+        try:
+            return iter(loader)
+        finally:
+            settings["daemon"] = daemonic
+
+
+def end_workers(loader: Any, delivering: Any) -> None:
+    """End the worker processes of a loader's iterator, and wait for them."""
+    loader._iterator = None
+    shut_down = getattr(delivering, "_shutdown_workers", None)
+    if shut_down is not None:
+        shut_down()
+
+
+_FILLED = ("rand", "randn", "randint", "uniform", "normal", "random", "exponential", "geometric")
+
+
+class ConstantRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Inside, random numbers are constants: dropout keeps everything, permutations reverse.
+
+    A batch and its parts then get the same numbers in every row, although they draw tensors of
+    different sizes.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = func.overloadpacket.__name__
+        if name == "native_dropout":
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        found = func(*args, **(kwargs or {}))
+        if name.startswith("bernoulli"):
+            found.fill_(1)
+        elif name.startswith("randperm"):
+            found.copy_(torch.arange(len(found) - 1, -1, -1))
+        elif name.startswith(_FILLED) and isinstance(found, torch.Tensor):
+            found.fill_(0.5 if found.is_floating_point() else 0)
+        return found
+
+
+def as_tensor(content: bytes) -> torch.Tensor:
+    """Return bytes as a tensor, which :func:`pack` accepts."""
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def from_tensor(content: torch.Tensor) -> bytes:
+    """Return the bytes that :func:`as_tensor` was given."""
+    return bytes(content.numpy().tobytes())

@@ -1,56 +1,103 @@
 """State files: written whole or not at all, read without running anything.
 
 Tensors are stored by ``torch.save`` and read with ``weights_only=True``; everything else is JSON
-inside the file. Loading a file from somebody else cannot execute code.
+inside the file, checked by :mod:`~accelerando._engine.state_check`. Loading a file from somebody
+else cannot execute code. The last bytes of a file are
+a checksum of the others.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from accelerando._engine._torch import pack, unpack
 from accelerando._engine.position import Part
-from accelerando._files import atomic_write
+from accelerando._folder import Folder, split_path
 from accelerando.exceptions import StateError
 
-__all__ = ["checkpoint_file", "from_version_4", "is_unfinished", "pack", "read", "unpack", "write"]
+__all__ = ["from_version_4", "is_unfinished", "pack", "read", "read_from", "unpack", "write"]
 
 FORMAT = "accelerando-state"
-VERSION = 5
+VERSION = 6
+_MARK = b"sha256::"
+_TRAILER = len(_MARK) + hashlib.sha256().digest_size
 
 Content = dict[str, Any]
 
 
-def checkpoint_file(folder: str | os.PathLike[str]) -> Path:
-    """Return the file of a checkpoint directory; create the directory if it does not exist."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder) / "state.pt"
+class _Hashed:
+    """A file that computes the checksum of what is written to it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.sum = hashlib.sha256()
+
+    def write(self, content: Any) -> int:
+        self.sum.update(content)
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def dump(content: Content, file: IO[bytes]) -> None:
+    """Write tensors and JSON texts to a file, and their checksum after them."""
+    hashed = _Hashed(file)
+    torch.save({"format": FORMAT, "version": VERSION, **content}, hashed)  # type: ignore[arg-type]
+    file.write(_MARK + hashed.sum.digest())
 
 
 def write(path: str | os.PathLike[str], content: Content) -> None:
     """Write what ``state_dict`` returned to a file, atomically."""
-    with atomic_write(path) as file:
-        torch.save({"format": FORMAT, "version": VERSION, **content}, file)
+    folder, name = split_path(path)
+    folder.write(name, lambda file: dump(content, file))
 
 
 def read(path: str | os.PathLike[str]) -> Content:
     """Return the content of a state file in the present format, or raise StateError."""
-    with Path(path).open("rb") as file:
-        try:
-            content = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # what PyTorch raises depends on where the damage is
-            raise StateError(
-                f"{path} is not a state that save_state wrote, or it is damaged: "
-                f"{(str(error) or repr(error)).splitlines()[0]}"
-            ) from error
+    return read_from(*split_path(path))
+
+
+def read_from(folder: Folder, name: str) -> Content:
+    """Return the content of a state file in a directory, with the records that it refers to."""
+    content = parse(folder.read(name), folder.path(name))
+    if "journal" in content:
+        from accelerando._engine.journal import with_records
+
+        return with_records(content, folder)
+    return content
+
+
+def parse(stored: bytes, path: str) -> Content:
+    """Return the content of a state file in the present format, or raise StateError.
+
+    Parameters
+    ----------
+    stored : bytes
+        The file.
+    path : str
+        Where it is, for messages.
+    """
+    is_summed = stored[-_TRAILER:].startswith(_MARK)
+    body = memoryview(stored)[:-_TRAILER] if is_summed else memoryview(stored)
+    if is_summed and hashlib.sha256(body).digest() != stored[len(_MARK) - _TRAILER :]:
+        raise StateError(f"{path} is damaged: its checksum does not match.")
+    try:
+        content = torch.load(io.BytesIO(body), map_location="cpu", weights_only=True)
+    except Exception as error:  # what PyTorch raises depends on where the damage is
+        raise StateError(
+            f"{path} is not a state that save_state wrote, or it is damaged: "
+            f"{(str(error) or repr(error)).splitlines()[0]}"
+        ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise StateError(
             f"{path} is not a state that save_state wrote. Files of save_params are read with "
@@ -64,17 +111,22 @@ def read(path: str | os.PathLike[str]) -> Content:
             f"{path} has version {version} of the state format; this accelerando reads the "
             f"versions {known}."
         )
+    if version == VERSION and not is_summed:
+        raise StateError(f"{path} is damaged: its end is missing.")
     try:
-        return reader(content)
+        found = reader(content)
     except KeyError as error:
         raise StateError(f"{path} is damaged: {error} is missing.") from error
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        raise StateError(f"{path} is damaged: {error!r}") from error
+    if not isinstance(found["json"], str) or not isinstance(found["tensors"], dict):
+        raise StateError(f"{path} is damaged: its parts are not texts and tensors.")
+    return found
 
 
-def is_unfinished(path: Path) -> bool:
-    """Return True if a file holds a run that ended before its last epoch did."""
-    if not path.exists():
-        return False
-    position = json.loads(read(path)["json"])["position"]
+def is_unfinished(content: Content) -> bool:
+    """Return True if a state is of a run that ended before its last epoch did."""
+    position = json.loads(content["json"])["position"]
     return bool(position["epoch"] < position["until"])
 
 
@@ -149,7 +201,13 @@ def _made_with_of_version_4(plain: dict[str, Any]) -> dict[str, Any]:
     return {"policy": policy, "control": control, "sync": plain["sync"]}
 
 
+def _present(content: Content) -> Content:
+    known = {"json": content["json"], "tensors": content["tensors"]}
+    return {**known, "journal": content["journal"]} if "journal" in content else known
+
+
 READERS: dict[int, Callable[[Content], Content]] = {
     4: from_version_4,
-    VERSION: lambda content: {"json": content["json"], "tensors": content["tensors"]},
+    5: _present,
+    VERSION: _present,
 }

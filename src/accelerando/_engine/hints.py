@@ -1,10 +1,13 @@
-"""Hints for errors of the first update.
+"""Hints for errors of the first update, and for losses that are not finite.
 
-The error keeps its type and traceback; the hint is added as a note below it.
+Where the cause is certain, the error is replaced by a sentence. Otherwise it keeps its type and
+traceback, and the hint is added as a note below it.
 """
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +15,15 @@ import torch
 from torch import nn
 
 from accelerando._engine.data.feed import leaves
+from accelerando.exceptions import NotFiniteError, UnsupportedError
 
 
 def explain(error: Exception, batch: Any, module: nn.Module) -> None:
     """Add a hint to an error of the module or the criterion, if one is likely to help."""
     X, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (batch, None)
+    _replace(error, y, module)
+    if not isinstance(error, RuntimeError | TypeError):
+        return
     wanted = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
     if isinstance(error, TypeError) and isinstance(X, Mapping):
         error.add_note(
@@ -36,6 +43,62 @@ def explain(error: Exception, batch: Any, module: nn.Module) -> None:
             f"y has the type {_short(y.dtype)}; PyTorch's classification losses want int64: try "
             "y.astype('int64')."
         )
+
+
+def _replace(error: Exception, y: Any, module: nn.Module) -> None:
+    """Raise a sentence instead of an error whose cause is certain."""
+    text = str(error)
+    kind = type(module).__name__
+    if "does not require grad" in text:
+        raise UnsupportedError(
+            "The loss depends on no parameter that may change: the parameters are frozen "
+            f"(requires_grad=False), or {kind}.forward leaves the graph (detach, no_grad, numpy)."
+        ) from None
+    if "implicitly created only for scalar outputs" in text:
+        raise UnsupportedError(
+            "The criterion returns one loss per row; training needs their mean or sum. Pass "
+            "criterion__reduction='mean'."
+        ) from None
+    if "more than 1 value per channel" in text:
+        raise UnsupportedError(
+            "BatchNorm cannot train on a batch of one row. Use larger batches, or GroupNorm."
+        ) from None
+    returned = re.search(r"must be Tensor, not (\w+)", text)
+    if returned and not _inside(error, module):
+        raise UnsupportedError(
+            f"{kind}.forward returned a {returned[1]}, and the criterion wants a tensor. Return "
+            "the tensor alone, or override get_loss in a subclass of the estimator."
+        ) from None
+    beyond = re.fullmatch(r"Target (-?\d+) is out of bounds\.", text)
+    if beyond:
+        raise ValueError(
+            f"y holds the class {beyond[1]}, and the outputs of {kind} are numbered from 0 on. "
+            "Give the module one output per class, and encode y: "
+            "y = sklearn.preprocessing.LabelEncoder().fit_transform(y)."
+        ) from None
+
+
+def _inside(error: Exception, module: nn.Module) -> bool:
+    """Return True if the error was raised while the module computed."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_locals.get("self") is module for frame in frames)
+
+
+def look_for_nan(error: NotFiniteError, batch: Any) -> None:
+    """Let the message say that the data of the batch are not finite, if they are not."""
+    parts = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (batch, None)
+    for name, data in zip(("X", "y"), parts, strict=True):
+        for leaf in leaves(data):
+            if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+                continue
+            bad = ~torch.isfinite(leaf).reshape(len(leaf), -1).all(dim=1)
+            if bad.any():
+                first = str(error).partition(" Lower lr")[0]
+                error.args = (
+                    f"{first} {name} holds nan or inf in {int(bad.sum())} of the {len(leaf)} rows "
+                    "of this batch: remove or replace them.",
+                )
+                return
 
 
 def _other_float(data: Any, wanted: torch.dtype | None) -> torch.dtype | None:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -24,7 +24,7 @@ from accelerando._engine.comm.communicator import (
     UpdateResult,
     VirtualAllReduce,
 )
-from accelerando._engine.data.feed import Batch, Feed
+from accelerando._engine.data.feed import Batch, Batches, Feed
 from accelerando._engine.model import Model
 from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
@@ -65,6 +65,11 @@ class FitSpec:
         Whether the user's subclass has its own training step.
     checkpoint_every : int or None
         Updates between two checkpoints.
+    couples_rows : "gather", False or None
+        "gather" computes the loss of the whole batch on every rank; False trusts the user that
+        rows are independent; None finds out.
+    probes : bool
+        Whether ranks find out in their first update, because the driver has no rows.
     rank_timeout : float
         Seconds after which a silent rank counts as lost, in addition to twenty usual updates.
     """
@@ -81,6 +86,8 @@ class FitSpec:
     fit_params: Mapping[str, Any] = field(default_factory=dict)
     custom_step: bool = False
     checkpoint_every: int | None = None
+    couples_rows: str | bool | None = None
+    probes: bool = False
     rank_timeout: float = 10.0
 
 
@@ -98,6 +105,23 @@ class Hooks(Protocol):
 
     def after_update(self, batch: Batch, result: UpdateResult) -> None:
         """Do what comes after an update; raise to leave the epoch."""
+
+
+@runtime_checkable
+class StreamBatches(Batches, Protocol):
+    """Batches of a stream, about which ranks agree before each update.
+
+    Attributes
+    ----------
+    mark : dict
+        Plain values that say what has been read.
+    """
+
+    @property
+    def mark(self) -> dict[str, Any]: ...
+
+    def join(self, total: Callable[..., list[float]], mark: Mapping[str, Any]) -> None:
+        """Open the stream with the other ranks, where `mark` says; `total` sums over them."""
 
 
 class NoHooks:
@@ -129,6 +153,8 @@ class Fit:
         Time that was spent before this fit.
     started : float
         When this fit began.
+    measured, planned : tuple or None
+        The newest measurement on the training set, and the newest plan.
     """
 
     spec: FitSpec
@@ -139,6 +165,7 @@ class Fit:
     hooks: Hooks = field(default_factory=NoHooks)
     started: float = field(default_factory=time.perf_counter)
     measured: tuple[int, float] | None = None
+    planned: tuple[Plan, int | None] | None = None
 
     def __post_init__(self) -> None:
         self.seconds_before = self.state.seconds
@@ -159,8 +186,13 @@ def train_epoch(fit: Fit) -> None:
     position = state.position
     fit.model.refresh()  # a callback may have frozen or replaced parameters
     state.components = fit.model.components
+    if state.ema is not None:
+        state.ema.begin_epoch()
     comm.begin_epoch(state)
     batches = fit.feed.epoch(state.seed, position.epoch, position.cursor, comm.shard)
+    stream = batches if isinstance(batches, StreamBatches) else None
+    if stream is not None:
+        stream.join(comm.sum, state.stream)
     while True:
         started = time.perf_counter()
         plan = next_plan(fit)  # pure: nothing is remembered before `advance`
@@ -169,19 +201,34 @@ def train_epoch(fit: Fit) -> None:
             break
         hooks.before_update(batch)
         result = steps.update(fit, plan, batch)
+        if stream is not None:
+            state.stream = stream.mark
         state.advance(plan, batch.size, result.loss, result.grad_norm, comm.batches_per_update)
+        if state.ema is not None:
+            state.ema.update(state.components)
         if control.active:
             observed = observation(fit, batch, result, time.perf_counter() - started)
             state.memories = control.observe(observed, state.memories)
         state.seconds = fit.clock()
         record(fit, batch, result)
         hooks.after_update(batch, result)
+    if stream is not None:
+        state.stream = stream.mark
     comm.end_epoch(state)
 
 
 def next_plan(fit: Fit) -> Plan:
     """Ask the policies about the next update."""
     state, comm, control = fit.state, fit.comm, fit.control
+    if control.constant and fit.planned is not None:
+        plan, n_examples = fit.planned
+        # Nothing that a constant batch size depends on has changed since the last update.
+        if (
+            state.settings is plan.settings
+            and state.memories.policies is plan.policy_memories
+            and n_examples == state.position.n_examples
+        ):
+            return plan
     values = state.values()
     group = fit.model.optimizers[0].param_groups[0]
     measure = control.needs_measure(state.position.update)
@@ -198,6 +245,7 @@ def next_plan(fit: Fit) -> Plan:
     settings = plan.settings
     if settings[3:8] != NOTHING_DECIDED[3:8]:
         _check_settings(fit, settings, group)
+    fit.planned = plan, state.position.n_examples
     return plan
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from accelerando._decisions import Measure
-from accelerando._engine.data.feed import sample_rows, unpack
-from accelerando._engine.micro_batch import mass
+from accelerando._engine.data.feed import Rows, sample_rows, unpack
+from accelerando._engine.micro_batch import mass, weighted_loss
 from accelerando._engine.step import grad_norm
 from accelerando.exceptions import UnsupportedError
 
@@ -20,6 +20,8 @@ ROWS_AT_ONCE = 1024
 
 def measure_on_training_set(fit: Fit, measure: Measure) -> float:
     """Return the mean loss over the sampled rows, or the norm of its gradient.
+
+    With ``sample_weight`` or ``class_weight`` it is the weighted loss, the one that is trained.
 
     The model is in evaluation mode: dropout is off and the statistics of BatchNorm do not change.
 
@@ -52,7 +54,7 @@ def measure_on_training_set(fit: Fit, measure: Measure) -> float:
         X, y = unpack(fit.feed.gather(some))
         share = 1.0 if fit.spec.sums else mass(model.criterion, y, len(some))
         with torch.set_grad_enabled(with_gradient):
-            loss = model.loss(model.forward(X, model.module), y, X, training=False)
+            loss = _loss(fit, X, y, some)
             if with_gradient:
                 (loss * share).backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach()) * share
@@ -64,6 +66,18 @@ def measure_on_training_set(fit: Fit, measure: Measure) -> float:
         total = grad_norm(model.parameters)
         _zero_gradients(model.parameters)
     return total / weight
+
+
+def _loss(fit: Fit, X: Any, y: Any, rows: Rows) -> torch.Tensor:
+    """Return the loss of some rows, weighted as that of training is."""
+    model = fit.model
+    y_pred = model.forward(X, model.module)
+    if fit.spec.weights is None:
+        return model.loss(y_pred, y, X, training=False)
+    weights = fit.spec.weights[torch.from_numpy(rows)]
+    return weighted_loss(
+        model.criterion, lambda: model.loss(y_pred, y, X, training=False), y, weights, len(rows)
+    )
 
 
 def _zero_gradients(parameters: list[torch.Tensor]) -> None:

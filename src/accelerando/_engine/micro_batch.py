@@ -13,7 +13,7 @@ for a classification loss with class weights or ignored targets, the divisor of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,6 +117,7 @@ class MicroBatch:
     rows: int | None = None
     seconds: dict[int, list[float]] = field(default_factory=dict)
     used: int = 0
+    verified: bool = False  # that parts of a batch add up to it
 
     @classmethod
     def of(cls, setting: int | str | None, *, timed: bool) -> MicroBatch:
@@ -243,6 +244,18 @@ def check_weightable(criterion: Any) -> None:
             f"sample_weight and class_weight need the loss of each example, and "
             f"{type(criterion).__name__} has no 'reduction' parameter to ask for it. Use a loss of "
             "torch.nn with reduction='mean', or weigh the examples in your own criterion."
+        )
+
+
+def check_sparse(module: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+    """Refuse sparse gradients: ranks and codecs exchange dense ones."""
+    sparse = [n for n, part in module.named_modules() if getattr(part, "sparse", False) is True]
+    needing = [one for one in optimizers if isinstance(one, torch.optim.SparseAdam)]
+    if sparse or needing:
+        what = f"The layer {sparse[0]!r} has sparse=True" if sparse else "SparseAdam is sparse"
+        raise UnsupportedError(
+            f"{what}, and what ranks or codecs exchange is dense. Pass sparse=False to the "
+            "embedding and use Adam, or train in this process (client=None) without compression."
         )
 
 

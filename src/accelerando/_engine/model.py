@@ -6,15 +6,23 @@ criterion and optimizers, and how to compute predictions, a loss and a step with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from accelerando._engine._torch import hooks_of
 from accelerando._engine.step import largest_number, needs_closure
 from accelerando.exceptions import StateError
+
+# Attributes of modules and optimizers that are in the state, or that others send.
+_MODULE = ("_parameters", "_buffers", "_modules", "training", "_non_persistent_buffers_set")
+# What torch.compile adds to a module.
+_COMPILED = ("forward", "dynamo_ctx", "get_compiler_config", "_torchdynamo_wrapper_id")
+_OPTIMIZER = ("state", "param_groups", "step", "defaults", "_opt_called", "_zero_grad_profile_name")
 
 
 @dataclass
@@ -25,11 +33,14 @@ class Components:
     ----------
     modules, criteria, optimizers : dict
         A criterion need not be a module; one without ``state_dict`` is not saved.
+    extras : dict
+        What else acts in every update of a rank, such as callbacks; the engine only describes it.
     """
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
     criteria: dict[str, Any] = field(default_factory=dict)
     optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
+    extras: dict[str, Any] = field(default_factory=dict)
 
     def named_parameters(self) -> list[tuple[str, torch.Tensor]]:
         """Return the parameters of all modules and criteria, each once."""
@@ -39,6 +50,10 @@ class Components:
                 for name, parameter in part.named_parameters():
                     found.setdefault(id(parameter), (name, parameter))
         return list(found.values())
+
+    def learnable(self) -> list[torch.Tensor]:
+        """Return the parameters that are trained."""
+        return [p for _, p in self.named_parameters() if p.requires_grad]
 
     def buffers(self) -> list[torch.Tensor]:
         """Return the buffers of all modules and criteria, each once."""
@@ -89,6 +104,87 @@ class Components:
         _load(self.optimizers, content["optimizers"], origin)
 
 
+# -- names ----------------------------------------------------------------------------------------
+
+
+class Registry:
+    """The names of the objects that a model consists of."""
+
+    def __init__(self, components: Components) -> None:
+        self.components = components
+        self.owners: dict[str, Any] = {}  # what has attributes, by name
+        self.tensors: dict[str, torch.Tensor] = {}  # parameters and buffers, each once
+        self.saved: dict[str, torch.Tensor] = {}  # those whose values are in the state
+        self.name_of: dict[int, str] = {}
+        roots = {**components.modules, **components.criteria}
+        for root, part in roots.items():
+            if isinstance(part, nn.Module):
+                self._add_modules(root, part)
+            elif hasattr(part, "__dict__") and not isinstance(part, type | types.FunctionType):
+                self._add(root, part)
+        for name, part in {**components.optimizers, **components.extras}.items():
+            self._add(name, part)
+
+    def _add(self, name: str, owner: Any) -> None:
+        if id(owner) not in self.name_of:
+            self.owners[name] = owner
+            self.name_of[id(owner)] = name
+
+    def _add_modules(self, root: str, module: nn.Module) -> None:
+        for path, part in module.named_modules(prefix=root):
+            self._add(path, part)
+            for name, tensor in part._parameters.items():
+                self._add_tensor(f"{path}.{name}", tensor, saved=True)
+            for name, tensor in part._buffers.items():
+                saved = name not in part._non_persistent_buffers_set
+                self._add_tensor(f"{path}.{name}", tensor, saved=saved)
+
+    def _add_tensor(self, name: str, tensor: torch.Tensor | None, *, saved: bool) -> None:
+        if tensor is not None and id(tensor) not in self.name_of:
+            self.tensors[name] = tensor
+            self.name_of[id(tensor)] = name
+            if saved:
+                self.saved[name] = tensor
+
+    def find(self, name: str) -> Any:
+        """Return the object of a name, or raise KeyError."""
+        return self.owners[name] if name in self.owners else self.tensors[name]
+
+    def alias(self, value: Any) -> str | None:
+        """Return the first name of an object that the model knows; None for others."""
+        return None if value is None else self.name_of.get(id(value), f"another {kind_of(value)}")
+
+    def attributes(self) -> Iterator[tuple[str, Any]]:
+        """Yield the name and the value of every attribute that is not in the state."""
+        for owner_name, owner in self.owners.items():
+            hidden: tuple[str, ...] = ()
+            if isinstance(owner, nn.Module):
+                hidden = (*_MODULE, *_COMPILED) if is_compiled(owner) else _MODULE
+                for name in sorted(owner._non_persistent_buffers_set):
+                    yield f"{owner_name}#{name}", owner._buffers.get(name)
+            elif isinstance(owner, torch.optim.Optimizer):
+                hidden = _OPTIMIZER
+            for name, value in vars(owner).items():
+                if name not in hidden and not getattr(value, "belongs_to_a_rank", False):
+                    yield f"{owner_name}#{name}", value
+        for name, tensor in self.tensors.items():
+            if hooks := hooks_of(tensor):
+                yield f"{name}#gradient_hooks", hooks
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Return True if a module is one that ``torch.compile`` returned."""
+    return hasattr(module, "_orig_mod") and "_orig_mod" in module._modules
+
+
+def kind_of(value: Any) -> str:
+    """Return the full name of the class of a value."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+# -- the model -------------------------------------------------------------------------------------
+
+
 class Model(Protocol):
     """What the engine trains.
 
@@ -110,6 +206,8 @@ class Model(Protocol):
         The largest finite number of the parameters' dtypes.
     needs_closure : bool
         Whether an optimizer evaluates the loss itself, like L-BFGS.
+    loss_reads_inputs : bool
+        Whether the loss may depend on `X` directly.
     """
 
     components: Components
@@ -120,6 +218,7 @@ class Model(Protocol):
     buffers: list[torch.Tensor]
     largest: float
     needs_closure: bool
+    loss_reads_inputs: bool
 
     def refresh(self) -> None:
         """List parameters and buffers again; a callback may have replaced or frozen some."""
@@ -168,6 +267,7 @@ class PlainModel:
         self.criterion = criterion
         self.optimizers = [optimizer]
         self.needs_closure = needs_closure(optimizer)
+        self.loss_reads_inputs = False
         self.refresh()
 
     def refresh(self) -> None:
@@ -215,7 +315,7 @@ def _load(parts: Mapping[str, Any], states: Mapping[str, Any], origin: object) -
             continue
         try:
             part.load_state_dict(states[name])
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (LookupError, RuntimeError, ValueError, TypeError, AttributeError) as error:
             raise StateError(
                 f"{origin} was saved from an estimator with another {name}: {error}. Build the "
                 "estimator with the settings it was saved with, then load."

@@ -91,3 +91,10 @@ class HostState:
 
     plain: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, Any] = field(default_factory=dict)
+
+
+def plain_number(value: Any) -> Any:
+    """Return the Python value of a NumPy or PyTorch number or array."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} in the history cannot be saved as JSON.")

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from accelerando._engine.position import (
     LastUpdate,
     Part,
     Position,
+    plain_number,
 )
 from accelerando._engine.runtime.process import RNG_LOCK, get_rng, set_rng
 from accelerando.sync import Averaging
@@ -37,15 +39,20 @@ from accelerando.sync._strategy import Strategy
 
 if TYPE_CHECKING:
     from accelerando._engine.comm.replicas import ReplicaSet
+    from accelerando._engine.ema import WeightAverage
     from accelerando.policies._controller import Controller
 
 
 class Table:
-    """Named columns of numbers. Adding a row takes less than a microsecond."""
+    """Named columns of numbers. Adding a row takes less than a microsecond.
+
+    ``changed_from`` is the first row that may have changed since whoever saves rows last set it.
+    """
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
         self.values = array("d")
+        self.changed_from = 0
 
     def add(self, *row: float) -> None:
         """Append one value per column."""
@@ -54,6 +61,7 @@ class Table:
     def amend(self, back: int, **values: float) -> None:
         """Set values of the row that `back` others follow."""
         row = len(self.values) - (back + 1) * len(self.columns)
+        self.changed_from = min(self.changed_from, len(self) - back - 1)
         for name, value in values.items():
             self.values[row + self.columns.index(name)] = value
 
@@ -65,9 +73,14 @@ class Table:
     def __len__(self) -> int:
         return len(self.values) // len(self.columns)
 
-    def tensor(self) -> torch.Tensor:
-        """Return the rows as a matrix."""
-        return torch.tensor(self.values, dtype=torch.float64).reshape(-1, len(self.columns))
+    def tensor(self, start: int = 0) -> torch.Tensor:
+        """Return the rows as a matrix, from the row number `start` on."""
+        values = self.values[start * len(self.columns) :]
+        return torch.tensor(values, dtype=torch.float64).reshape(-1, len(self.columns))
+
+    def count_until(self, update: int) -> int:
+        """Return the number of rows whose first value is at most `update`; they are in order."""
+        return bisect_right(self.values[:: len(self.columns)], update)
 
     def load(self, rows: torch.Tensor, columns: Sequence[str] | None = None) -> None:
         """Replace the rows; columns that `rows` does not have become nan."""
@@ -78,6 +91,7 @@ class Table:
                     known[:, number] = rows[:, list(columns).index(name)]
             rows = known
         self.values = array("d", rows.flatten().tolist())
+        self.changed_from = 0
 
 
 class Records:
@@ -117,10 +131,14 @@ class TrainState:
         Written by :meth:`advance`, the loop (monitors) and the communicator (strategy).
     averaging : AveragingState
         Written by the communicator.
+    stream : dict
+        What was read of the current epoch, if the training set is a stream. Written by the loop.
     components : Components
         References to the live modules and optimizers. Bound by the model.
     replicas : ReplicaSet or None
         Parameters and optimizer state of each replica. Written by the communicator.
+    ema : WeightAverage or None
+        The average of the weights. Begun by the estimator, written by the loop.
     micro_batch : MicroBatch
         The choice of rows per micro-batch.
     records : Records
@@ -144,8 +162,10 @@ class TrainState:
     settings: Settings = field(default_factory=Settings)
     memories: Memories = field(default_factory=Memories)
     averaging: AveragingState = field(default_factory=AveragingState)
+    stream: dict[str, Any] = field(default_factory=dict)
     components: Components = field(default_factory=Components)
     replicas: ReplicaSet | None = None
+    ema: WeightAverage | None = None
     micro_batch: MicroBatch = field(default_factory=MicroBatch)
     records: Records = field(default_factory=Records)
     seconds: float = 0.0
@@ -272,14 +292,16 @@ class TrainState:
         tensors: dict[str, Any] = {}
         if Part.POSITION in parts:
             plain.update(self._plain_position())
+            if self.ema is not None:
+                plain["ema"], tensors["ema"] = self.ema.state_dict()
         if Part.MODEL in parts:
             plain["frozen"] = self.components.frozen()
             tensors.update(self.components.state_dict())
         if Part.REPLICAS in parts:
             tensors["replicas"] = {} if self.replicas is None else self.replicas.state_dict()
         if Part.RECORDS in parts:
-            updates = self.records.updates.tensor()
-            tensors["updates"] = updates[updates[:, 0] > records_after]
+            updates = self.records.updates
+            tensors["updates"] = updates.tensor(updates.count_until(records_after))
             tensors["epochs"] = self.records.epochs.tensor()
             plain["columns"] = list(self.records.updates.columns)
         if Part.RNG in parts:
@@ -287,14 +309,10 @@ class TrainState:
         if Part.HOST in parts:
             plain["host"] = self.host.plain
             tensors["host"] = self.host.tensors
-        return {"json": json.dumps(plain, default=_plain_number), "tensors": tensors}
+        return {"json": json.dumps(plain, default=plain_number), "tensors": tensors}
 
     def load_state_dict(
-        self,
-        content: Mapping[str, Any],
-        *,
-        parts: Part = Part.ALL,
-        origin: object = "The state",
+        self, content: Mapping[str, Any], *, parts: Part = Part.ALL, origin: object = "The state"
     ) -> Part:
         """Replace what `content` holds and return which parts that was.
 
@@ -313,6 +331,11 @@ class TrainState:
             self.components.load_state_dict(tensors, plain["frozen"], origin=origin)
         if Part.POSITION in parts:
             self._load_position(plain)
+            self.ema = None
+            if "ema" in plain:
+                from accelerando._engine.ema import WeightAverage
+
+                self.ema = WeightAverage.saved(plain["ema"], tensors["ema"])
         if Part.REPLICAS in parts:
             from accelerando._engine.comm.replicas import ReplicaSet
 
@@ -338,6 +361,7 @@ class TrainState:
             "settings": self.settings.to_json(),
             "memories": self.memories.to_json(),
             "averaging": dataclasses.asdict(self.averaging),
+            "stream": self.stream,
             "micro_batch": self.micro_batch.to_json(),
             "seconds": self.seconds,
             "made_with": self.made_with,
@@ -351,6 +375,7 @@ class TrainState:
         self.settings = Settings.from_json(plain["settings"])
         self.memories = Memories.from_json(plain["memories"])
         self.averaging = AveragingState(**plain["averaging"])
+        self.stream = plain.get("stream", {})
         self.micro_batch.from_json(plain["micro_batch"])
         self.seconds = plain["seconds"]
         self.made_with = plain["made_with"]
@@ -371,10 +396,3 @@ def describe(control: Controller, strategy: Strategy) -> dict[str, Any]:
     texts, base = control.describe(), len(control.monitors)
     standing = texts[:base] + texts[base + 1 :]
     return {"policy": texts[base], "control": standing, "sync": repr(strategy)}
-
-
-def _plain_number(value: Any) -> Any:
-    """Return the Python value of a NumPy or PyTorch number or array."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} in the history cannot be saved as JSON.")

@@ -27,6 +27,11 @@ from accelerando.exceptions import NotFiniteError
 if TYPE_CHECKING:
     from accelerando._engine.loop import Fit
 
+REMEDY = (
+    "Lower lr, clip gradients with skorch's GradientNormClipping, or look for nan and inf in the "
+    "data."
+)
+
 
 def update(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
     """Change the parameters once: every replica of this process takes its optimizer step."""
@@ -39,7 +44,11 @@ def update(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
                 results.append(fit.step(fit, plan, local.batch))
     except BaseException as error:
         comm.abandon_update(state)
-        if state.position.update == 0 and isinstance(error, RuntimeError | TypeError):
+        if isinstance(error, NotFiniteError):
+            from accelerando._engine.hints import look_for_nan
+
+            look_for_nan(error, batch.data)
+        elif state.position.update == 0 and isinstance(error, Exception):
             from accelerando._engine.hints import explain
 
             explain(error, batch.data, fit.model.module)
@@ -65,7 +74,9 @@ def step(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
         try:
             local = accumulate(fit, batch, weights)
             found = fit.comm.reduce(local, model.parameters)
-            loss, norm = float(found.loss), grad_norm(model.parameters)
+            zeros: list[torch.Tensor] = []
+            loss, norm = float(found.loss), grad_norm(model.parameters, zeros)
+            fit.comm.drop_unused(zeros)
             fit.state.micro_batch.observe(batch.held, time.perf_counter() - started)
             check_finite(fit, plan, loss, norm)
         except Exception:
@@ -109,11 +120,19 @@ def accumulate(fit: Fit, batch: Batch, weights: torch.Tensor | None) -> LocalGra
     comm, micro, spec = fit.comm, fit.state.micro_batch, fit.spec
     X, y = unpack(batch.data)
     rows, alone = max(1, batch.held), comm.alone
+    compares_parts = bool(fit.control.looks_at_parts) and alone
     size = micro.size(rows)
     if size < rows and not only_tensors([X, y]):
         size = rows  # rows of anything but tensors cannot be separated
+    if not micro.verified and batch.held and (size < rows or spec.probes or compares_parts):
+        from accelerando._engine.coupling import settle_division
+
+        size = settle_division(fit, X, y, rows, size)
+    if not alone and spec.couples_rows == "gather":
+        from accelerando._engine.comm.gather import accumulate_gathered
+
+        return accumulate_gathered(fit, batch, X, y, weights)
     in_one_piece = size >= rows and not micro.probing
-    compares_parts = fit.control.looks_at_parts and alone
     if compares_parts and in_one_piece and _halve(fit, batch, [X, y]):
         size, in_one_piece = -(-rows // 2), False
     if alone and in_one_piece:
@@ -203,17 +222,26 @@ def _weights_of(fit: Fit, batch: Batch) -> torch.Tensor | None:
     return fit.spec.weights[torch.from_numpy(batch.rows)]
 
 
-def grad_norm(parameters: Sequence[torch.Tensor]) -> float:
-    """Return the Euclidean norm of all gradients; inf or nan if one is not finite."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    squared = 0.0
-    for gradient in gradients:
+def grad_norm(parameters: Sequence[torch.Tensor], zeros: list[torch.Tensor] | None = None) -> float:
+    """Return the Euclidean norm of all gradients; inf or nan if one is not finite.
+
+    Parameters whose gradient is zero are appended to `zeros`.
+    """
+    gradients, squared = [], 0.0
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None:
+            continue
+        gradients.append(gradient)
         if gradient.is_sparse or not gradient.is_contiguous():
-            squared += _norm(gradient) ** 2
+            square = _norm(gradient) ** 2
         else:
             # A dot product reads memory once and stays in one thread: half the time of a norm.
             flat = gradient.view(-1)
-            squared += flat.dot(flat).item()
+            square = flat.dot(flat).item()
+        squared += square
+        if square == 0.0 and zeros is not None:
+            zeros.append(parameter)
     if math.isfinite(squared):
         return math.sqrt(squared)
     # Squares overflow long before the gradients do; in half precision very long before.
@@ -319,6 +347,5 @@ def _not_finite(fit: Fit, plan: Plan, what: str, *, stepped: bool = False) -> No
         )
     return NotFiniteError(
         f"The {what} at update {position.update + 1} (epoch {position.epoch + 1}) with batch size "
-        f"{plan.rows} and lr {state.lr(plan.lr_scale):.4g}. {left} Lower lr, clip gradients with "
-        "skorch's GradientNormClipping, or look for nan and inf in the data."
+        f"{plan.rows} and lr {state.lr(plan.lr_scale):.4g}. {left} {REMEDY}"
     )

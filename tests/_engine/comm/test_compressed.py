@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from accelerando._engine.comm.compressed import CodecHook, CompressedSingle, PowerHook, make_hook
-from accelerando._engine.comm.ddp import Carrier, DDPAllReduce
+from accelerando._engine.comm.ddp import DDPAllReduce
+from accelerando._engine.comm.ddp_tail import Carrier
 from accelerando.compress import QSGD, Atomo, ErrorFeedback, PowerSGD, TopK
 from tests._engine.comm.ranks import column, fit_of, flat, model_of, on_ranks, train
 

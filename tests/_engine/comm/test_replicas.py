@@ -118,6 +118,34 @@ def test_changes_by_callbacks_are_noticed(model, change):
     assert not replicas.fits(model.components, 2)
 
 
+def scale_data(model):
+    model.module.first.weight.data.mul_(2)
+
+
+def scale_numpy(model):
+    values = model.module.first.weight.detach().numpy()
+    values *= 2
+
+
+def scale_momentum(model):
+    for memory in model.optimizers[0].state.values():
+        memory["momentum_buffer"].mul_(-1)
+
+
+@pytest.mark.parametrize("change", [zero, scale_data, scale_numpy, scale_momentum])
+def test_changes_that_have_no_version_are_noticed_at_the_end_of_an_epoch(model, change):
+    replicas = ReplicaSet(model.components, here=2)
+    with replicas.active(0):
+        step(model, *data_of(8))
+    replicas.mark()
+    replicas.mark_content()
+    assert replicas.fits(model.components, 2)
+    replicas.show(replicas.flatten()[0])
+    assert replicas.fits(model.components, 2)
+    change(model)
+    assert not replicas.fits(model.components, 2)
+
+
 def test_another_number_of_replicas_does_not_fit(model):
     assert not ReplicaSet(model.components, here=2).fits(model.components, 3)
     saved = ReplicaSet.saved(ReplicaSet(model.components, here=2).state_dict())

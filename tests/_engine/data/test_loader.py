@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
 
-from accelerando._engine.data.feed import Shard, epoch_order
-from accelerando._engine.data.loader import LoaderFeed
+from accelerando._engine.data.feed import WHOLE, Shard, choose_feed, epoch_order
+from accelerando._engine.data.loader import LoaderFeed, own_generator
 from accelerando.exceptions import UnsupportedError
 
 
@@ -131,7 +133,7 @@ def test_the_loaders_seed_depends_on_seed_and_epoch():
     drawn = []
     for seed, epoch in [(1, 0), (1, 1), (2, 0), (1, 0)]:
         feed.epoch(seed, epoch, 0)
-        drawn.append(feed._generator.initial_seed())
+        drawn.append(feed._loader._generator.initial_seed())
     assert drawn == [1_000_003, 1_000_004, 2_000_006, 1_000_003]
 
 
@@ -145,3 +147,51 @@ def test_items_that_are_no_tensors_ask_for_a_collate_function():
 
     with pytest.raises(UnsupportedError, match="Pass iterator_train__collate_fn"):
         LoaderFeed(Words(), {}).epoch(0, 0, 0).take(2)
+
+
+class Augmented(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, row):
+        return row, torch.rand(1).item() + np.random.random() + random.random()
+
+
+def drawn(shard=WHOLE, epoch=0, sizes=(5, 7), **options):
+    feed = LoaderFeed(Augmented(), options, chunk=2)
+    try:
+        batches = feed.epoch(3, epoch, 0, shard)
+        found = [batches.take(size).data for size in sizes]
+        return {int(row): float(x) for rows, xs in found for row, x in zip(rows, xs, strict=True)}
+    finally:
+        feed.close()
+
+
+def test_augmentation_depends_on_seed_epoch_and_row_only():
+    state = torch.get_rng_state()
+    alone = drawn()
+    assert torch.equal(torch.get_rng_state(), state), "dropout would draw other numbers"
+    assert drawn(Shard(0, 2)) | drawn(Shard(1, 2)) == alone
+    assert drawn(sizes=(12,)) == alone
+    assert drawn(num_workers=2) == alone
+    assert drawn(epoch=1) != alone
+    assert len(set(alone.values())) == 12
+
+
+@pytest.mark.parametrize("kind", [random.Random, np.random.default_rng, torch.Generator])
+def test_generators_of_a_data_set_are_found(kind):
+    data = Augmented()
+    assert own_generator(data) is None
+    data.transform = [Augmented(), Augmented()]
+    data.transform[1].rng = kind()
+    assert own_generator(data) == "dataset.transform[1].rng"
+
+
+def test_a_stream_is_not_shuffled_by_the_loader():
+    class Rows(IterableDataset):
+        def __iter__(self):
+            return iter([(0.0, 1)])
+
+    with pytest.raises(UnsupportedError, match="shuffle=True cannot change the order"):
+        choose_feed(None, Rows(), {"shuffle": True})
+    assert choose_feed(None, Rows(), {"shuffle": False}).n_examples is None

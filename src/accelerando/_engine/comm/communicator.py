@@ -176,6 +176,13 @@ class Communicator(Protocol):
         true mass, which class weights and ignored targets change.
         """
 
+    def drop_unused(self, zeros: Sequence[torch.Tensor]) -> None:
+        """Let ``.grad`` be None again for those of the parameters that no rank has used.
+
+        `zeros` are the parameters whose reduced gradient is zero, the same ones on all ranks.
+        Optimizers with a memory tell a gradient of zero from none at all.
+        """
+
     def abandon_update(self, state: TrainState) -> None:
         """Drop what is in flight, and replicas of which some have stepped and others have not."""
 
@@ -250,6 +257,9 @@ class SingleProcess:
         losses = local.losses
         loss = losses[0] if len(losses) == 1 else torch.stack(losses).sum()
         return Gradient(loss, local.y_pred, local.noise)
+
+    def drop_unused(self, zeros: Sequence[torch.Tensor]) -> None:
+        return None
 
     def abandon_update(self, state: TrainState) -> None:
         return None

@@ -16,7 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 
 from accelerando._engine.comm.communicator import SingleProcess, Traffic, all_reduce_bytes
 from accelerando._engine.comm.exchange import Exchange, Memory, Piece, is_small, pieces_of
-from accelerando._engine.comm.process_group import ProcessGroup, contact
+from accelerando._engine.comm.process_group import ProcessGroup
 from accelerando.compress import Adaptive, Codec, ErrorFeedback, PowerSGD
 
 if TYPE_CHECKING:
@@ -36,9 +36,12 @@ class CommHook(Protocol):
     ----------
     works_without_ddp : bool
         Whether gradients can also be exchanged after the backward pass.
+    remembers : bool
+        Whether it may send what it held back of a parameter that has no gradient now.
     """
 
     works_without_ddp: bool
+    remembers: bool
 
     @property
     def traffic(self) -> Traffic:
@@ -52,6 +55,9 @@ class CommHook(Protocol):
 
     def exchange_pieces(self, pieces: Sequence[Piece]) -> None:
         """Exchange gradients outside of DDP."""
+
+    def forget(self, unused: Sequence[torch.Tensor]) -> None:
+        """Undo what was remembered of the update for parameters that no rank has used."""
 
     def close(self) -> None:
         """Release the process group."""
@@ -101,6 +107,7 @@ class CodecHook:
         self._tail = id(tail)
         gather = AllGather(group, tail.device)
         self.exchange = Exchange(compressor, *group.shard, gather, memory)
+        self.remembers = not isinstance(compressor, Codec)
         self._open: list[tuple[Any, torch.Tensor]] = []
 
     @property
@@ -132,6 +139,9 @@ class CodecHook:
         self.exchange.send(pieces)
         self.exchange.receive()
 
+    def forget(self, unused: Sequence[torch.Tensor]) -> None:
+        self.exchange.forget([self._names[id(parameter)] for parameter in unused])
+
     def close(self) -> None:
         self._open = []
 
@@ -144,19 +154,20 @@ class AllGather:
     def __call__(self, buffer: torch.Tensor) -> _Arriving:
         buffer = buffer.to(self.device)
         found = [torch.empty_like(buffer) for _ in range(self.group.shard.size)]
-        with contact():
+        with self.group.contact():
             work = self.group.processes.allgather([found], [buffer])
-        return _Arriving(work, found, buffer)
+        return _Arriving(self.group, work, found, buffer)
 
 
 @dataclass
 class _Arriving:
+    group: ProcessGroup
     work: Any
     found: list[torch.Tensor]
     buffer: torch.Tensor  # not to be freed while it is sent
 
     def wait(self) -> Sequence[torch.Tensor]:
-        with contact():
+        with self.group.contact():
             self.work.wait()
         return self.found
 
@@ -176,9 +187,11 @@ class PowerHook:
     """
 
     works_without_ddp = False
+    remembers = False  # per bucket: what it held back of a skipped layer may arrive later
 
     def __init__(self, settings: PowerSGD, group: ProcessGroup) -> None:
         self.traffic = Traffic()
+        self._group = group
         self._size = group.shard.size
         self._state: Any = power.PowerSGDState(
             group.processes, settings.rank, start_powerSGD_iter=settings.start
@@ -194,8 +207,9 @@ class PowerHook:
         state = self._state
         whole = state.iter < state.start_powerSGD_iter
         before = state.total_numel_after_compression
-        future = power.powerSGD_hook(state, bucket)
-        future.wait()
+        with self._group.contact():
+            future = power.powerSGD_hook(state, bucket)
+            future.wait()
         buffer = bucket.buffer()
         after = state.total_numel_after_compression - before
         numbers = buffer.numel() if whole else after
@@ -206,6 +220,9 @@ class PowerHook:
 
     def exchange_pieces(self, pieces: Sequence[Piece]) -> None:
         raise AssertionError("PowerSGD exchanges gradients in DDP only.")
+
+    def forget(self, unused: Sequence[torch.Tensor]) -> None:
+        return None
 
     def close(self) -> None:
         self._state = None

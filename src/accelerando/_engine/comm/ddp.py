@@ -4,6 +4,11 @@ In addition to the gradients, ranks agree on a few numbers in every update: the 
 the global batch, and whether any rank asks to pause. They travel as the gradient of one more small
 parameter, the *tail*, in a bucket with the others: adding ``tail · numbers`` to the loss makes the
 numbers the gradient of that parameter. No update needs a second message.
+
+A layer may be skipped: at random, or because no row of this rank needs it. DDP waits for a gradient
+of every parameter, so the tail's summand reaches all of them (:class:`TailLoss`), and those that
+were not used count as zero. If no rank has used a parameter, its ``.grad`` is None afterwards, as
+in one process. Ranks ask each other about that only if a reduced gradient is zero.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from accelerando._decisions import fingerprint
-from accelerando._engine._torch import release_ddp
+from accelerando._engine._torch import is_ddp_complaint, release_ddp
 from accelerando._engine.comm.communicator import (
     Gradient,
     LocalGradient,
@@ -29,12 +34,12 @@ from accelerando._engine.comm.communicator import (
     all_reduce_bytes,
 )
 from accelerando._engine.comm.compressed import CommHook, make_hook
+from accelerando._engine.comm.ddp_tail import Carrier, TailLoss
 from accelerando._engine.comm.exchange import Memory, pieces_of
 from accelerando._engine.comm.gradient_noise import RankNorms
-from accelerando._engine.comm.process_group import ProcessGroup, contact
+from accelerando._engine.comm.process_group import BucketSums, LostContact, ProcessGroup
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
 from accelerando._engine.micro_batch import couples_rows
-from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
     from accelerando._decisions import Plan
@@ -47,28 +52,6 @@ if TYPE_CHECKING:
 # policies there are more: whether this rank has rows, the squared norm of its gradient, the seconds
 # of the update before and those it waited, and the fingerprint of its plan.
 _FEW, _ALL, _SQUARE = 3, 8, 4
-
-
-class Carrier(nn.Module):
-    """The module, the criterion (it may have parameters, too) and the tail.
-
-    The attribute names are part of the parameters' names, which seed the draws of codecs and are
-    the keys of error feedback: do not rename them.
-    """
-
-    def __init__(self, module: nn.Module, criterion: Any, numbers: int) -> None:
-        super().__init__()
-        self.module = module
-        self.criterion = criterion if isinstance(criterion, nn.Module) else None
-        # A float64 tail in a float32 model would open a second bucket; a float32 tail in a float64
-        # model would lose digits of the loss.
-        dtypes = {p.dtype for p in self.parameters() if p.requires_grad}
-        dtype = torch.float64 if dtypes == {torch.float64} else torch.float32
-        device = next((p.device for p in self.parameters()), torch.device("cpu"))
-        self.tail = nn.Parameter(torch.zeros(numbers, dtype=dtype, device=device))
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
 
 
 class DDPAllReduce(SingleProcess):
@@ -87,9 +70,10 @@ class DDPAllReduce(SingleProcess):
     sums : bool
         Whether the loss is a sum over rows.
     unused : bool or None
-        Whether some parameters get no gradient in some updates; None if unknown. DDP is not made
-        for that: gradients are then exchanged after the backward pass. If it is unknown, the first
-        update is exchanged that way and shows it.
+        False to use DDP from the first update on. None exchanges the gradients of the first one
+        after its backward pass.
+    exact_mass : bool
+        Whether gradients are divided by the mass of a batch, so that all its digits count.
     compressor : Compressor, optional
         How gradients are encoded.
     memory : dict, optional
@@ -105,6 +89,7 @@ class DDPAllReduce(SingleProcess):
         looks_at_parts: bool,
         sums: bool,
         unused: bool | None = None,
+        exact_mass: bool = True,
         compressor: Compressor | None = None,
         memory: Memory | None = None,
     ) -> None:
@@ -114,11 +99,9 @@ class DDPAllReduce(SingleProcess):
         self.ranks = size = group.shard.size
         self.alone = size == 1
         self.unused = unused
+        self._exact_mass = exact_mass
         self.carrier = Carrier(model.module, model.criterion, _ALL if control_active else _FEW)
         self._model = model
-        criterion = self.carrier.criterion
-        learnable = () if criterion is None else criterion.parameters()
-        self._of_criterion = [p for p in learnable if p.requires_grad]
         self._control_active = control_active
         self._sums = sums
         self._held = 0
@@ -127,6 +110,7 @@ class DDPAllReduce(SingleProcess):
         # A single rank has nobody to compare with; the loop compares micro-batches instead.
         compares = looks_at_parts and size > 1
         self.norms = RankNorms(group, tail, _SQUARE) if compares else None
+        self._sums_of_buckets = BucketSums(group)
         self.hook: CommHook | None = None
         if compressor is not None:
             self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
@@ -147,6 +131,9 @@ class DDPAllReduce(SingleProcess):
         self._loss: torch.Tensor | None = None
         self._noise: PartNorms | None = None
         self._ready = 0.0
+        learnable = [p for p in self.carrier.parameters() if p.requires_grad]
+        self._learnable = [p for p in learnable if p is not tail]
+        self._missing: set[int] = set()  # ids of the parameters that this rank did not use
         self._watch = self._watch_last_gradient()
 
     def wrap(self) -> None:
@@ -160,12 +147,17 @@ class DDPAllReduce(SingleProcess):
             forward_sync_buffers=False,  # statistics of BatchNorm are equal already
             gradient_as_bucket_view=True,
         )
-        hook = self.hook
+        hook, sums = self.hook, self._sums_of_buckets
         if hook is not None:
             self.wrapped.register_comm_hook(None, lambda _, bucket: hook(bucket))
-        elif self.norms is not None:
+            return
+        self._factor = torch.ones_like(self._factor)  # these hooks leave the sum
+        if self.norms is not None:
             self.wrapped.register_comm_hook(None, self.norms.hook)
-            self._factor = torch.ones_like(self._factor)  # this hook leaves the sum
+        else:
+            self.wrapped.register_comm_hook(
+                None, lambda _, bucket: sums.send(bucket.buffer(), last=bucket.is_last())
+            )
 
     def _watch_last_gradient(self) -> Any:
         """Note when this rank's gradients are complete; the rest is waiting for the others."""
@@ -174,10 +166,16 @@ class DDPAllReduce(SingleProcess):
         def ready(_: torch.Tensor) -> None:
             self._ready = time.perf_counter()
 
+        ready.belongs_to_a_rank = True  # type: ignore[attr-defined]
         return first.register_post_accumulate_grad_hook(ready)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Release the process group now, so that ranks that wait for this one fail, too."""
+        self.release_model()
+        self.group.close()
+
+    def release_model(self) -> None:
+        """Undo what was done to the model; the process group stays."""
         self._watch.remove()
         if self._statistics is not None:
             self._undo_batchnorm()
@@ -186,7 +184,6 @@ class DDPAllReduce(SingleProcess):
         if self.wrapped is not None:
             release_ddp(self.wrapped)
             self.wrapped = None
-        self.group.close()
 
     # -- one update -------------------------------------------------------------------------------
 
@@ -201,7 +198,22 @@ class DDPAllReduce(SingleProcess):
             self.hook.begin(state.values(), state.seed)
 
     def module(self, module: nn.Module) -> Callable[..., Any]:
-        return self.wrapped or self.carrier
+        return self.carrier if self.wrapped is None else self._forward
+
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the module in DDP, which may send a message of its own before: the order of buckets.
+
+        An error before the module was entered is that of the message.
+        """
+        assert self.wrapped is not None
+        self.carrier.entered = False
+        try:
+            return self.wrapped(*args, **kwargs)
+        except RuntimeError as error:
+            if self.carrier.entered or is_ddp_complaint(error):
+                raise
+            self.group.lost = str(error)
+        raise LostContact(self.group.lost)
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[object]:
         self._divided = True
@@ -213,15 +225,14 @@ class DDPAllReduce(SingleProcess):
     def backward(self, loss: torch.Tensor, mass: float, *, last: bool) -> None:
         self._mass += mass
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
+        if last and self._statistics is not None:
+            self._statistics.agree_on(0)
         if last:
-            skipped = mass == 0.0 and not (self._sums and self._held)
-            if skipped and self._of_criterion:
-                # The criterion was not called, but DDP waits for a gradient of its parameters.
-                loss = loss + torch.stack([p.sum() for p in self._of_criterion]).sum() * 0.0
-            loss = loss + self._tail_loss()
+            loss = loss + self._tail_loss()  # it reaches every parameter
         if self._factor.dtype != loss.dtype:
             self._factor = self._factor.to(loss)
-        with contact():
+        self.group.check_contact()
+        with self.group.user_code():
             loss.backward(self._factor)  # type: ignore[no-untyped-call]
         if not last:
             return
@@ -245,8 +256,35 @@ class DDPAllReduce(SingleProcess):
         if self._rest != rest:
             self._rest = rest
             numbers[1:] = torch.tensor(rest)
+            if self._exact_mass:
+                numbers[1] = rest[0]  # without losing digits
         self._mass, self._loss = 0.0, None
-        return tail.dot(numbers)
+        if self.wrapped is None:
+            return tail.dot(numbers)
+        reached = (numbers.clone(), self._look_for_missing, *self._learnable)
+        total: torch.Tensor = TailLoss.apply(tail, *reached)  # type: ignore[no-untyped-call]
+        return total
+
+    def _look_for_missing(self) -> None:
+        """Note which parameters this rank did not use; a rank without rows has used none."""
+        self._missing = {id(p) for p in self._learnable if not self._held or p.grad is None}
+
+    def drop_unused(self, zeros: Sequence[torch.Tensor]) -> None:
+        hook = self.hook
+        asked = zeros
+        if hook is not None and hook.remembers:  # what it held back is sent for unused ones, too
+            asked = self._learnable
+        if self.wrapped is None or not asked:
+            return
+        used = torch.tensor([float(id(p) not in self._missing) for p in asked])
+        if self.shard.size > 1:
+            used = used.to(self.group.device)
+            self.group.all_reduce(used)
+        unused = [p for p, ranks in zip(asked, used.tolist(), strict=True) if not ranks]
+        for parameter in unused:
+            parameter.grad = None
+        if hook is not None and unused:
+            hook.forget(unused)
 
     def _control_numbers(self) -> tuple[float, ...]:
         """Return the numbers for monitors and policies."""
@@ -313,22 +351,10 @@ class DDPAllReduce(SingleProcess):
     def after_step(
         self, state: TrainState, plan: Plan, results: Sequence[UpdateResult]
     ) -> UpdateResult:
-        if self.unused is None:
-            self._settle_unused()
-        return results[0]
-
-    def _settle_unused(self) -> None:
-        """After the first update: use DDP if every parameter got a gradient on some rank."""
-        learnable = [p for p in self._model.parameters if p.requires_grad]
-        self.unused = any(p.grad is None for p in learnable)
-        if not self.unused:
+        if self.wrapped is None:
+            self.unused = False
             self.wrap()
-        elif self.hook is not None and not self.hook.works_without_ddp:
-            raise UnsupportedError(
-                "PowerSGD works in PyTorch's DDP, which needs a gradient for every parameter in "
-                "every update, and some parameters got none. Use Atomo(budget=...), or freeze "
-                "the parameters that are not used."
-            )
+        return results[0]
 
     # -- numbers ----------------------------------------------------------------------------------
 

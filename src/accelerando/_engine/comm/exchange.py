@@ -121,6 +121,7 @@ class Exchange:
     def _clear(self) -> None:
         self._sent: list[tuple[int, list[Piece], bytes, Arrival]] = []
         self._left: Memory = {}
+        self._before: Memory = {}
         self._bytes, self._encoding, self._decoding, self._waiting = 0, 0.0, 0.0, 0.0
 
     # -- sending ----------------------------------------------------------------------------------
@@ -193,9 +194,16 @@ class Exchange:
             self._add_up(pieces, whole)
             self._decoding += time.perf_counter() - started
         # Only now: an update that fails before is repeated with the memory that it had.
+        self._before = {name: self.memory.get(name) for name in self._left}
         self.memory.update(self._left)
         self._sent = []
         self.traffic = Traffic(self._bytes, self._waiting, self._encoding, self._decoding)
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Remember what was remembered before the update of parameters that nobody has used."""
+        for name in names:
+            if name in self._before:
+                self.memory[name] = self._before[name]
 
     def _wait(self, arrival: Arrival) -> list[bytes]:
         started = time.perf_counter()

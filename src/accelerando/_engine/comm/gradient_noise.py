@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from accelerando._engine.comm.communicator import PartNorms
-from accelerando._engine.comm.process_group import ProcessGroup
+from accelerando._engine.comm.process_group import BucketSums, ProcessGroup
 
 
 class MicroBatchNorms:
@@ -93,6 +93,7 @@ class RankNorms:
         self._square: Any = 0.0
         self._message: torch.Tensor | None = None
         self._work: Any = None
+        self._sums = BucketSums(group)
 
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Sum this bucket over the ranks after measuring it."""
@@ -103,16 +104,14 @@ class RankNorms:
         else:
             start = tail.storage_offset() - buffer.storage_offset()
             self._square = self._square + _dot(buffer[:start]) + _dot(buffer[start + len(tail) :])
-        processes = self.group.processes
         if bucket.is_last():
             number, self._square = self._square * self.scale, 0.0
             if tail is not None:
                 tail[self.position] = number
             else:
                 self._message = number.reshape(1).to(torch.float32)
-                self._work = processes.allreduce([self._message])
-        future: Any = processes.allreduce([buffer]).get_future()
-        return future.then(_first)  # type: ignore[no-any-return]
+                self._work = self.group.start([self._message])
+        return self._sums.send(buffer, last=bucket.is_last())
 
     def collect(self, in_tail: float) -> float:
         """Return the sum over the ranks, from the tail or from its own message."""
@@ -135,11 +134,6 @@ def _sum(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tenso
     if first is None or second is None:
         return second if first is None else first
     return first + second if first.is_sparse or second.is_sparse else first.add_(second)
-
-
-def _first(future: torch.futures.Future[Any]) -> torch.Tensor:
-    value: torch.Tensor = future.value()[0]
-    return value
 
 
 def _dot(values: torch.Tensor) -> torch.Tensor:

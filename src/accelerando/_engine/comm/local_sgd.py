@@ -156,6 +156,8 @@ class LocalSGD(SingleProcess):
     def end_epoch(self, state: TrainState) -> None:
         self.flush(state)
         self.show(state)
+        if state.replicas is not None and state.replicas.bound:
+            state.replicas.mark_content()
 
     # -- one update -------------------------------------------------------------------------------
 

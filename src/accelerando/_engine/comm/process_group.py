@@ -1,7 +1,8 @@
 """Process groups: one rank's connection to the others.
 
-A group forms sums over its ranks, lets them agree on pauses, clocks and plans, and decides which
-errors mean that contact to another rank is lost.
+A group forms sums over its ranks and lets them agree on pauses, clocks and plans. What fails in a
+message between ranks is a loss of contact, whatever its text says: errors are told apart by where
+they arise. An error of the user's module with the same text stays an error of the user's module.
 """
 
 from __future__ import annotations
@@ -24,50 +25,10 @@ from accelerando.exceptions import ClusterError
 
 NUMBER_BYTES = 8
 _UNKNOWN = (-1.0, -1.0)  # clocks before the first exchange
-_NETWORK_WORDS = (
-    "gloo",
-    "NCCL",
-    "ncclSystemError",
-    "Connection closed by peer",
-    "Broken pipe",
-    "Application timeout caused pair closure",
-)
 
 
 class LostContact(RuntimeError):  # noqa: N818  the event, not a mistake of anybody
-    """Another rank does not answer any more."""
-
-
-def is_lost_contact(error: BaseException) -> bool:
-    """Return True for an error of the network between ranks, False for one of the user's code.
-
-    Examples
-    --------
-    >>> is_lost_contact(RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer"))
-    True
-    >>> is_lost_contact(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    False
-    """
-    if isinstance(error, LostContact | dist.DistNetworkError | dist.DistBackendError):
-        return True
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in _NETWORK_WORDS)
-
-
-@contextmanager
-def contact() -> Iterator[None]:
-    """Turn network errors inside into :class:`LostContact`.
-
-    Their tracebacks are dropped: the frames hold the group, which must be released at once.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if isinstance(error, LostContact) or not is_lost_contact(error):
-            raise
-        text, error.__traceback__ = str(error), None
-    else:
-        return
-    raise LostContact(text)
+    """A message between ranks failed: another rank does not answer any more."""
 
 
 class ProcessGroup:
@@ -92,6 +53,8 @@ class ProcessGroup:
         Ends training after the update in which it occurred.
     fingerprint : float
         Of the plan of the current update.
+    lost : str or None
+        What the first message that failed said. Nothing can be sent in this group any more.
     """
 
     here = 1
@@ -100,6 +63,7 @@ class ProcessGroup:
         self.shard = Shard(processes.rank(), processes.size())
         self.device = device
         self.fingerprint = 0.0
+        self.lost: str | None = None
         self._processes: dist.ProcessGroup | None = processes
         self._message_bytes = 0
         self._wait_seconds = 0.0
@@ -126,6 +90,55 @@ class ProcessGroup:
     def close(self) -> None:
         """Release the group now, so that ranks that wait for this one fail at once, too."""
         self._processes = None
+
+    # -- lost contact -----------------------------------------------------------------------------
+
+    @contextmanager
+    def contact(self) -> Iterator[None]:
+        """Turn what fails inside into :class:`LostContact`: it may contain messages only.
+
+        Tracebacks are dropped: the frames hold the group, which must be released at once.
+        """
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise  # of this rank
+        except (RuntimeError, OSError) as error:
+            self.lost = self.lost or str(error)
+            error.__traceback__ = None
+        else:
+            return
+        raise LostContact(self.lost)
+
+    def check_contact(self) -> None:
+        """Raise :class:`LostContact` if a message has failed and somebody else caught the error."""
+        if self.lost is not None:
+            raise LostContact(self.lost)
+
+    @contextmanager
+    def user_code(self) -> Iterator[None]:
+        """Raise :class:`LostContact` for an error inside if a message has failed inside.
+
+        A backward pass runs the user's functions and exchanges gradients. The error of a message
+        passes through PyTorch's engine, which may change it.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self.lost is None:
+                raise
+            error.__traceback__ = None
+        else:
+            return
+        raise LostContact(self.lost)
+
+    def is_lost(self, error: RuntimeError) -> bool:
+        """Return True if an error is a loss of contact; it is then kept as the failure."""
+        if not isinstance(error, LostContact):
+            return False
+        error.__traceback__ = None  # its frames hold the group, which must be released
+        self.failure = error
+        return True
 
     # -- agreement --------------------------------------------------------------------------------
 
@@ -169,14 +182,6 @@ class ProcessGroup:
             return math.nan, math.nan
         return self._clocks[0] / self.shard.size, self._clocks[1] / self.shard.size
 
-    def is_lost(self, error: RuntimeError) -> bool:
-        """Return True if an error is a loss of contact; it is then kept as the failure."""
-        if not is_lost_contact(error):
-            return False
-        error.__traceback__ = None  # its frames hold the group, which must be released
-        self.failure = error
-        return True
-
     # -- sums -------------------------------------------------------------------------------------
 
     def sum(self, *numbers: float) -> list[float]:
@@ -201,14 +206,13 @@ class ProcessGroup:
         if self.shard.size == 1:
             return lambda: list(numbers)
         values = torch.tensor(numbers, dtype=torch.float64, device=self.device)
-        with contact():
-            works = [self.processes.allreduce([values])] if numbers else []
-            sent = []
-            for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-                some = [tensor for tensor in tensors if tensor.dtype == dtype]
-                flat = torch.cat([tensor.reshape(-1) for tensor in some])
-                works.append(self.processes.allreduce([flat]))
-                sent.append((some, flat))
+        works = [self.start([values])] if numbers else []
+        sent = []
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            some = [tensor for tensor in tensors if tensor.dtype == dtype]
+            flat = torch.cat([tensor.reshape(-1) for tensor in some])
+            works.append(self.start([flat]))
+            sent.append((some, flat))
 
         def wait() -> list[float]:
             self.wait(*works)
@@ -238,10 +242,15 @@ class ProcessGroup:
 
         return wait
 
+    def start(self, tensors: list[torch.Tensor]) -> Any:
+        """Start to sum tensors over the ranks in place; see :meth:`wait`."""
+        with self.contact():
+            return self.processes.allreduce(tensors)
+
     def wait(self, *works: Any) -> None:
         """Wait for messages on their way."""
         started = time.perf_counter()
-        with contact():
+        with self.contact():
             for work in works:
                 work.wait()
         self._wait_seconds += time.perf_counter() - started
@@ -255,7 +264,7 @@ class ProcessGroup:
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """Sum one tensor over the ranks in place."""
-        with contact():
+        with self.contact():
             self.processes.allreduce([tensor]).wait()
 
     def sum_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -271,15 +280,48 @@ class ProcessGroup:
         length = torch.tensor([len(content) if content is not None else 0], device=self.device)
         options = dist.BroadcastOptions()
         options.rootRank = source
-        with contact():
+        with self.contact():
             self.processes.broadcast([length], options).wait()
-            if not int(length):
-                return b""
-            data = torch.empty(int(length), dtype=torch.uint8, device=self.device)
-            if content is not None:
-                data = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self.device)
+        if not int(length):
+            return b""
+        data = torch.empty(int(length), dtype=torch.uint8, device=self.device)
+        if content is not None:
+            data = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self.device)
+        with self.contact():
             self.processes.broadcast([data], options).wait()
         return bytes(data.cpu().numpy())
+
+
+class BucketSums:
+    """Sums of DDP's buckets of gradients, in a communication hook instead of inside DDP.
+
+    A bucket is sent as soon as it is full, while the backward pass continues. All are awaited with
+    the last one. DDP would wait in C++, and an error of a message would be one of the backward
+    pass, in which the user's functions run, too.
+
+    Parameters
+    ----------
+    group : ProcessGroup
+        The ranks.
+    """
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self.group = group
+        self._sent: list[tuple[Any, torch.futures.Future[torch.Tensor], torch.Tensor]] = []
+
+    def send(self, buffer: torch.Tensor, *, last: bool) -> torch.futures.Future[torch.Tensor]:
+        """Return a future of the sum over the ranks; with the last bucket, wait for all."""
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        if self.group.shard.size == 1:
+            future.set_result(buffer)
+            return future
+        self._sent.append((self.group.start([buffer]), future, buffer))
+        if last:
+            sent, self._sent = self._sent, []
+            self.group.wait(*(work for work, _, _ in sent))
+            for _, waiting, found in sent:
+                waiting.set_result(found)
+        return future
 
 
 # -- forming --------------------------------------------------------------------------------------

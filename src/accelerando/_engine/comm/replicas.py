@@ -20,6 +20,7 @@ import torch
 from accelerando._engine._torch import Tensors, foreach_copy_, version_of
 from accelerando._engine.comm.flat_params import FlatParameters
 from accelerando._engine.model import Components, python_numbers
+from accelerando._engine.structure import checksum
 
 OptimizerState = list[list[dict[str, Any]]]  # of each optimizer, of each of its parameters
 
@@ -103,6 +104,14 @@ class ReplicaSet:
         """Remember the versions of the shown model, so that :meth:`fits` notices changes."""
         self._versions = self._live.versions()
         self._states = [optimizer.state for optimizer in self._live.optimizers]
+        self._content: list[str] | None = None
+
+    def mark_content(self) -> None:
+        """Remember what the model and its optimizers hold, too, before callbacks get it.
+
+        Changes through ``tensor.data`` have no version. Too slow to be done in every update.
+        """
+        self._content = self._live.content()
 
     def fits(self, components: Components, here: int) -> bool:
         """Return True if the model is still this one and nobody changed it since :meth:`mark`."""
@@ -110,7 +119,9 @@ class ReplicaSet:
             return False
         optimizers = self._live.optimizers
         same = all(o.state is s for o, s in zip(optimizers, self._states, strict=True))
-        return same and self._versions == self._live.versions()
+        if not same or self._versions != self._live.versions():
+            return False
+        return self._content is None or self._content == self._live.content()
 
     @property
     def n_bytes(self) -> int:
@@ -138,6 +149,8 @@ class ReplicaSet:
         self._copy(self.shown, self.flat.unflatten(flat))
         for number in self._counters:
             self.shown[number].copy_(self.tensors[0][number])
+        if self._content is not None:
+            self.mark_content()
 
     def _copy(self, tensors: Tensors, parts: Tensors) -> None:
         with torch.no_grad():
@@ -188,6 +201,7 @@ class ReplicaSet:
         ]
         self._live.point_at(self.shown, self.optimizer_state[0])
         self.mark()
+        self.mark_content()
 
     def restore_center(self, saved: ReplicaSet) -> None:
         """Take over the central model and its memory, if there is one."""
@@ -233,10 +247,22 @@ class _Live:
         """Return the number of changes that each tensor has seen in place."""
         return [version_of(place) for place in self.places]
 
+    def content(self) -> list[str]:
+        """Return a checksum of each tensor, those of the optimizers included."""
+        memories = [one for state in self.optimizer_state() for one in state]
+        return [
+            *(checksum(place) for place in self.places),
+            *(f"{name} {_text(value)}" for one in memories for name, value in one.items()),
+        ]
+
 
 def is_moment(name: str, value: Any) -> bool:
     """Return True for what can be averaged of an optimizer's state; steps are only counted."""
     return name != "step" and isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _text(value: Any) -> str:
+    return checksum(value) if isinstance(value, torch.Tensor) else repr(value)
 
 
 def _identical(some: Sequence[object], others: Sequence[object]) -> bool:

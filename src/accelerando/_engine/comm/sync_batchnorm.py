@@ -14,6 +14,7 @@ from torch import nn
 
 from accelerando._engine._torch import batch_norm_class, check_batch_norm_input
 from accelerando._engine.comm.process_group import ProcessGroup
+from accelerando.exceptions import UnsupportedError
 
 
 class BatchStatistics:
@@ -34,6 +35,23 @@ class BatchStatistics:
         values = values.contiguous()
         self.group.all_reduce(values)
         return values
+
+    def agree_on(self, layer: int) -> None:
+        """Raise if ranks are about to call different layers; 0 is the end of the forward pass.
+
+        The message has one length for all layers. Without it ranks that skip different layers
+        would wait for each other.
+        """
+        size = self.group.shard.size
+        if size == 1:
+            return
+        sums = self.group.sum(float(layer), float(layer * layer))
+        if sums != [size * layer, size * layer * layer]:
+            raise UnsupportedError(
+                "Ranks have skipped different layers with BatchNorm in one update, whose "
+                "statistics are those of all ranks. Use GroupNorm or LayerNorm in layers that are "
+                "skipped now and then, or train on one rank (max_workers=1)."
+            )
 
 
 class _Sum(torch.autograd.Function):
@@ -60,9 +78,9 @@ def synchronize(module: nn.Module, statistics: BatchStatistics) -> Callable[[], 
         Shared by all layers.
     """
     kind = batch_norm_class()
-    layers = [part for part in module.modules() if isinstance(part, kind)]
-    for layer in layers:
-        vars(layer)["forward"] = _Forward(layer, statistics)
+    layers: list[Any] = [part for part in module.modules() if isinstance(part, kind)]
+    for number, layer in enumerate(layers, start=1):
+        vars(layer)["forward"] = _Forward(layer, statistics, number)
 
     def undo() -> None:
         for layer in layers:
@@ -74,9 +92,12 @@ def synchronize(module: nn.Module, statistics: BatchStatistics) -> Callable[[], 
 class _Forward:
     """The forward pass of one layer."""
 
-    def __init__(self, layer: Any, statistics: BatchStatistics) -> None:
+    belongs_to_a_rank = True  # and is not sent with the model
+
+    def __init__(self, layer: Any, statistics: BatchStatistics, number: int) -> None:
         self.layer = layer
         self.statistics = statistics
+        self.number = number
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         layer = self.layer
@@ -86,6 +107,7 @@ class _Forward:
         shape = [1, -1, *[1] * (x.dim() - 2)]
         center = self._center(x)
         shifted = x - center.view(shape)
+        self.statistics.agree_on(self.number)
         sums = _Sum.apply(self._sums(shifted), self.statistics)  # type: ignore[no-untyped-call]
         count = sums[-1].detach()
         mean, square = (sums[:-1] / count).chunk(2)

@@ -383,9 +383,8 @@ def choose_feed(
         return ArrayFeed(*arrays, order=order, drop_last=drop_last)
     from accelerando._engine.data.loader import choose_loader  # a fit on arrays needs none
 
-    return choose_loader(
-        dataset, rest, sampler, order=order, drop_last=drop_last, loader=loader, chunk=chunk
-    )
+    how: Any = {"order": order, "drop_last": drop_last, "loader": loader, "chunk": chunk}
+    return choose_loader(dataset, rest, sampler, shuffle=bool(options.get("shuffle")), **how)
 
 
 def _order_of(shuffle: bool, sampler: Any) -> Order:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
+import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
+from accelerando._engine.data.buffer import Carried, ChunkLoader, Collate, RowBuffer
 from accelerando._engine.data.feed import (
     WHOLE,
     Batch,
@@ -21,13 +25,7 @@ from accelerando._engine.data.feed import (
     choose_feed,
     epoch_order,
 )
-from accelerando._engine.data.stream import (
-    Collate,
-    RowBuffer,
-    StreamFeed,
-    make_loader,
-    seed_loader,
-)
+from accelerando._engine.data.stream import StreamFeed
 from accelerando.exceptions import UnsupportedError
 
 __all__ = ["LoaderFeed", "choose_feed", "choose_loader"]
@@ -42,6 +40,7 @@ def choose_loader(
     drop_last: bool,
     loader: type[Any],
     chunk: int,
+    shuffle: bool = False,
 ) -> Feed:
     """Return the feed that reads a data set through a loader; see :func:`choose_feed`."""
     if not isinstance(dataset, IterableDataset):
@@ -52,6 +51,11 @@ def choose_loader(
         raise UnsupportedError(
             "iterator_train__sampler cannot order the rows of an IterableDataset, which yields "
             "them in its own order. Leave it out, or pass a Dataset with a length."
+        )
+    if shuffle:
+        raise UnsupportedError(
+            "iterator_train__shuffle=True cannot change the order of an IterableDataset, which "
+            "yields rows in its own. Leave it out, and shuffle in the stream by set_epoch(epoch)."
         )
     return StreamFeed(dataset, options, drop_last=drop_last, loader=loader, chunk=chunk)
 
@@ -95,24 +99,111 @@ class LoaderFeed:
         self.n_examples: int | None = self.n_rows
         self.collate: Collate | None = options.get("collate_fn")
         self._sampler = _GivenOrder()
-        self._generator = torch.Generator()
-        self._loader = make_loader(
-            dataset, options, self._generator, loader=loader, chunk=chunk, sampler=self._sampler
+        self._items = SeededItems(dataset, int(options.get("num_workers") or 0))
+        self._loader = ChunkLoader(
+            self._items, options, loader=loader, chunk=chunk, sampler=self._sampler
         )
 
     def epoch(self, seed: int, epoch: int, cursor: int, shard: Shard = WHOLE) -> Batches:
-        seed_loader(self._generator, seed, epoch)
         order = self.order(seed, epoch, self.n_rows)
         # Only this rank's rows: worker processes fetch nothing that others compute.
         self._sampler.rows = shard.of(order[cursor:], cursor)
-        return _LoaderEpoch(self, RowBuffer(iter(self._loader), self.collate), order, cursor, shard)
+        self._items.move(seed, epoch)
+        chunks = self._loader.chunks(seed, epoch)
+        return _LoaderEpoch(self, RowBuffer(chunks, self.collate), order, cursor, shard)
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._loader.close()
 
     def share(self, rows: Rows, shard: Shard) -> Rows:
         return shard.of(rows, start=0)
 
     def gather(self, rows: Rows) -> Any:
-        items = [self.dataset[int(row)] for row in rows]
-        return (self.collate or default_collate)(items)
+        return (self.collate or default_collate)(self._items.__getitems__(rows.tolist()))
+
+
+class SeededItems(Dataset[Any]):
+    """Items of a data set that draw the same random numbers wherever they are read.
+
+    Random augmentation usually draws from the global generators of PyTorch, NumPy and Python. They
+    are seeded by (seed, epoch, row) before each item, so that neither the number of ranks nor the
+    number of worker processes changes it, and restored afterwards: dropout draws from them, too.
+
+    Parameters
+    ----------
+    dataset : torch.utils.data.Dataset
+        The training set.
+    workers : int
+        Worker processes of the loader.
+    """
+
+    def __init__(self, dataset: Any, workers: int) -> None:
+        self.dataset = dataset
+        self.where = torch.zeros(2, dtype=torch.int64)  # seed and epoch, also for processes that
+        if workers:  # persist
+            self.where.share_memory_()  # type: ignore[no-untyped-call]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"dataset": Carried(self.dataset), "where": self.where}
+
+    def move(self, seed: int, epoch: int) -> None:
+        """Let items be those of another epoch."""
+        self.where.copy_(torch.tensor([seed, epoch]))
+
+    def __getitem__(self, row: int) -> Any:
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: list[int]) -> list[Any]:
+        seed, epoch = self.where.tolist()
+        several = getattr(self.dataset, "__getitems__", None)
+        before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+        try:
+            if several is not None:
+                _seed_generators(seed, epoch, rows[0])
+                found: list[Any] = several(rows)
+                return found
+            items = []
+            for row in rows:
+                _seed_generators(seed, epoch, row)
+                items.append(self.dataset[row])
+            return items
+        finally:
+            torch.default_generator.set_state(before[0])
+            np.random.set_state(before[1])
+            random.setstate(before[2])
+
+
+def _seed_generators(seed: int, epoch: int, row: int) -> None:
+    mixed = zlib.crc32(struct.pack("<3q", seed, epoch, row))
+    torch.default_generator.manual_seed(mixed)
+    np.random.seed(mixed)
+    random.seed(mixed)
+
+
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+
+
+def own_generator(value: Any, name: str = "dataset", depth: int = 4) -> str | None:
+    """Return where a data set, or a transform in it, keeps a random generator; None if nowhere.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> own_generator(SimpleNamespace(transform=[SimpleNamespace(rng=random.Random(0))]))
+    'dataset.transform[0].rng'
+    """
+    if isinstance(value, _GENERATORS):
+        return name
+    if depth == 0:
+        return None
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, list | tuple) and len(value) <= 100:
+        parts = [(f"{name}[{place}]", one) for place, one in enumerate(value)]
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        parts = [(f"{name}.{key}", one) for key, one in vars(value).items()]
+    found = (own_generator(one, where, depth - 1) for where, one in parts)
+    return next((where for where in found if where is not None), None)
 
 
 class _GivenOrder:

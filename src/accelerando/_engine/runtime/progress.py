@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Show the progress of a fit in one line, in a terminal only.
+    """Show the progress of a fit in one line, or print a line now and then into a log.
 
     Printed text, like skorch's table, appears above the line.
 
