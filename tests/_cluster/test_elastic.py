@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from distributed import Client
-from skorch.callbacks import Callback, EpochScoring, LRScheduler
+from skorch.callbacks import Callback, EpochScoring
 
 from accelerando.batch_size import GeoDamp, Schedule
 from accelerando.exceptions import UnsupportedError
@@ -158,7 +158,6 @@ def test_callbacks_see_up_to_date_parameters_at_epoch_ends(client, digits):
     ("callback", "way_out"),
     [
         (PerBatch(), "on_epoch_end"),
-        (LRScheduler("StepLR", step_size=5, step_every="batch"), "step_every='epoch'"),
         (EpochScoring("accuracy", on_train=True), "use_caching=False"),
     ],
 )

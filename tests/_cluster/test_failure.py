@@ -1,6 +1,7 @@
 """Workers that die, hang or leave while they train; real processes, real signals."""
 
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -27,6 +28,7 @@ from tests._cluster.helpers import (
 )
 from tests.nets import classifier, parameters_of
 
+MARK = 777.0
 TOLERANCE = {"rtol": 1e-3, "atol": 5e-5}
 
 
@@ -157,6 +159,52 @@ def test_a_worker_retired_by_the_scheduler(cluster, digits, quiet):
         check_equal(net, quiet)
 
 
+class Deadly(Paced):
+    """The batch with the marked row ends the process, on a worker."""
+
+    def forward(self, x):
+        on_worker = multiprocessing.current_process().name != "MainProcess"
+        if self.training and on_worker and (x[:, 0] == MARK).any():
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_batch_that_kills_its_process_ends_the_fit(ranks, digits):
+    X, y = digits[0][:256].copy(), digits[1][:256]
+    X[64 * 3 + 20, 0] = MARK  # in update 4
+    with cluster_of(2) as cluster, Client(cluster) as client:
+        net = classifier(
+            Deadly,
+            client=client,
+            batch_size=64,
+            examples_per_worker=64 // ranks,
+            max_workers=ranks,
+            min_workers=1,
+            max_epochs=2,
+            train_split=None,
+            iterator_train__shuffle=False,
+        )
+        with pytest.raises(ClusterError, match=r"Update 4 has killed \d workers: tcp://") as caught:
+            net.fit(X, y)
+        assert "batch_size" in str(caught.value)
+        assert net._state_.interrupted
+        assert net.position_.update in (0, 3)  # where a rank survived, its state is kept
+        X[64 * 3 + 20, 0] = 0.0
+        net.partial_fit(X, y)
+        assert net.position_.update == 8
+        check_nothing_left(client)
+    quiet = classifier(
+        Paced,
+        module__seconds=0.0,
+        batch_size=64,
+        max_epochs=2,
+        train_split=None,
+        iterator_train__shuffle=False,
+    ).fit(X, y)
+    torch.testing.assert_close(parameters_of(net), parameters_of(quiet), **TOLERANCE)
+
+
 def test_no_workers_for_too_long_is_an_error_that_keeps_the_state(digits):
     with cluster_of(1) as cluster, Client(cluster) as client:
         net = net_of(client, worker_timeout=1.0)
@@ -213,8 +261,7 @@ def test_a_killed_driver_leaves_nothing_and_loses_little(client, digits, quiet, 
         [sys.executable, str(script), client.scheduler.address, str(folder)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
     )
-    state = folder / "state.pt"
-    while not state.exists():
+    while not list(folder.glob("state-*.pt")):
         assert driver.poll() is None
         time.sleep(0.01)
     driver.kill()

@@ -7,14 +7,11 @@ import threading
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
-from accelerando._cluster import mailbox as module
 from accelerando._cluster.mailbox import (
     Address,
     Mailbox,
     MailboxGone,
-    open_mailbox,
     serve_store,
 )
 from accelerando._cluster.messages import (
@@ -23,10 +20,7 @@ from accelerando._cluster.messages import (
     Evaluate,
     Pause,
     RankReady,
-    SendState,
     Stop,
-    WorkerJoined,
-    WorkerLeft,
 )
 
 
@@ -103,7 +97,7 @@ def test_an_inbox_that_is_closed_ends_its_thread(mailbox):
 def test_a_message_of_another_version_reaches_the_one_who_waits(mailbox):
     inbox, events = mailbox.inbox("rank-0"), mailbox.events()
     for name, listener in (("to/rank-0", inbox), ("events", events)):
-        mailbox.store.queue_push(name, '{"kind": "Explode"}')
+        Mailbox(mailbox.address)._push(name, b'{"kind": "Explode"}')
         for _ in range(2):
             with pytest.raises(ValueError, match="Install the same version"):
                 listener.next(10.0)
@@ -175,72 +169,3 @@ def test_the_scheduler_does_not_import_torch_on_its_event_loop():
     code = "import sys, accelerando._cluster.mailbox; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-@pytest.fixture
-def small():
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield cluster, client
-
-
-def plugins(client):
-    return client.run_on_scheduler(
-        lambda dask_scheduler: [name for name in dask_scheduler.plugins if "accelerando" in name]
-    )
-
-
-def test_the_scheduler_serves_the_mailbox_and_reports_workers(small):
-    cluster, client = small
-    with open_mailbox(client, "run-1") as mailbox:
-        assert plugins(client) == ["accelerando-run-1"]
-        assert not isinstance(mailbox.store, type(None))
-        events = mailbox.events()
-        cluster.scale(2)
-        joined = events.next(30.0)
-        assert isinstance(joined, WorkerJoined)
-        client.retire_workers([joined.worker], close_workers=True)
-        assert events.next(30.0) == WorkerLeft(joined.worker)
-        mailbox.send("rank-0", SendState("state/1", ("REPLICAS",)))
-        inbox = Mailbox(mailbox.address).inbox("rank-0")
-        assert inbox.next(10.0) == SendState("state/1", ("REPLICAS",))
-        inbox.close()
-        events.close()
-    assert plugins(client) == []
-
-
-def test_the_store_goes_with_the_drivers_client(small):
-    cluster, observer = small
-    with Client(cluster) as driver:
-        context = open_mailbox(driver, "run-2")
-        mailbox = context.__enter__()
-        address = mailbox.address
-        rank = Mailbox(address)
-        rank.report(RankReady("rank-0"))
-    for _ in range(1000):
-        if not plugins(observer):
-            break
-        threading.Event().wait(0.01)
-    assert plugins(observer) == []
-    with pytest.raises(MailboxGone):
-        for _ in range(1000):
-            rank.connect()
-
-
-def test_the_driver_serves_the_mailbox_if_the_scheduler_cannot(small, monkeypatch):
-    _, client = small
-
-    async def start(self, scheduler):
-        raise ImportError("no torch")
-
-    monkeypatch.setattr(module.MailboxPlugin, "start", start)
-    with open_mailbox(client, "run-3") as mailbox:
-        events = mailbox.events()
-        Mailbox(mailbox.address).report(RankReady("rank-0"))
-        assert events.next(10.0) == RankReady("rank-0")
-        events.close()
-    assert plugins(client) == []

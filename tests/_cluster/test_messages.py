@@ -56,7 +56,7 @@ SENT = [
     BatchesEvaluated("rank-1", "valid/1", sendable=False),
     CheckpointSent("rank-1", "checkpoint/40/rank-1", segment=3, update=40, averagings=2),
     RanksAllowed("rank-0", None, 12),
-    WorkerLeft("tcp://10.0.0.1:1"),
+    WorkerLeft("tcp://10.0.0.1:1", retired=True),
 ]
 
 

@@ -10,10 +10,11 @@ import torch
 
 from accelerando._cluster.driver.placement import FeedPlan, ValidationPlan
 from accelerando._cluster.driver.sizing import Limits
+from accelerando._engine.comm.communicator import UpdateResult
 from accelerando._engine.data.feed import Batch, Feed
 from accelerando._engine.loop import Fit, FitSpec
 from accelerando._engine.micro_batch import MicroBatch
-from accelerando._engine.model import Model
+from accelerando._engine.model import Components, Model
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._engine.runtime.progress import Progress
 
@@ -32,6 +33,9 @@ class RankModel(Protocol):
     model: Model
     device: torch.device
 
+    def adopt(self, components: Components) -> None:
+        """Use other modules, criteria, optimizers and callbacks from now on."""
+
     def prepare(self, feed: Feed) -> None:
         """Settle the memory format of the module, once rows are at hand."""
 
@@ -40,6 +44,9 @@ class RankModel(Protocol):
 
     def gradients_ready(self, batch: Batch) -> None:
         """Call the callbacks that act on gradients."""
+
+    def updated(self, batch: Batch, result: UpdateResult) -> None:
+        """Call the callbacks that act after every update."""
 
 
 class ModelBuilder(Protocol):

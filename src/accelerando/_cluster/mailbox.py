@@ -2,17 +2,16 @@
 
 It is a ``TCPStore`` that belongs to no rank, so that no rank's death closes it. Commands have one
 queue per rank, events have one queue to the driver, and states are byte strings in pieces. All who
-receive block inside the store: nobody polls it. A plugin on the Dask scheduler serves the store,
-because the scheduler outlives every worker and knows which ones join and leave. If the scheduler
-cannot serve it (it has no torch, or its ports are closed to the driver), the driver does.
+receive block inside the store: nobody polls it. :mod:`accelerando._cluster.plugins` decides which
+process serves it. Large states of ranks do not pass through it
+(:mod:`~accelerando._cluster.direct`).
 
-Messages are JSON, nothing is pickled. Unknown kinds and fields are refused, because they mean that
-the processes of a cluster run different versions of accelerando.
+Messages are JSON, sealed with a secret of the run (:mod:`~accelerando._cluster.seal`). Unknown
+kinds and fields are refused: the processes of the cluster run different versions of accelerando.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import queue
@@ -24,8 +23,7 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_args
 
-from distributed import SchedulerPlugin
-
+from accelerando._cluster import direct
 from accelerando._cluster.messages import (
     Abandon,
     Command,
@@ -35,10 +33,8 @@ from accelerando._cluster.messages import (
     RankId,
     Stop,
     WorkerEvent,
-    WorkerJoined,
-    WorkerLeft,
 )
-from accelerando._dask import drop_late, forget_plugin, host_of, host_towards, plugin_of
+from accelerando._cluster.seal import Seal
 from accelerando.exceptions import ClusterError
 
 if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and torch takes seconds
@@ -113,10 +109,11 @@ def decode(text: str | bytes) -> Message:
 
 
 class Address(NamedTuple):
-    """Where the store can be reached."""
+    """Where the store can be reached, and the secret of the run."""
 
     host: str
     port: int
+    secret: str = ""
 
 
 class MailboxGone(ClusterError):  # noqa: N818  on a rank it is no error: the driver may be done
@@ -125,21 +122,14 @@ class MailboxGone(ClusterError):  # noqa: N818  on a rank it is no error: the dr
 
 def serve_store(host: str) -> TCPStore:
     """Serve a store on one address of this machine, on a free port."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    from accelerando._engine._torch import make_store
 
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.bind((host, 0))
     listener.listen(4096)
     port = listener.getsockname()[1]
-    return TCPStore(
-        host,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        master_listen_fd=listener.detach(),
-        timeout=_TIMEOUT,
-    )
+    store: TCPStore = make_store(host, port, is_master=True, master_listen_fd=listener.detach())
+    return store
 
 
 @contextmanager
@@ -159,35 +149,37 @@ class Mailbox:
 
     Parameters
     ----------
-    address : Address
-        Of the store.
-    store : TCPStore, optional
-        A connection; without it, one is made.
+    address, store : Address, TCPStore
+        Of the store, and a connection to it; without one, it is made.
     """
 
     def __init__(self, address: Address, store: TCPStore | None = None) -> None:
         self.address = address
+        self.arrived: dict[str, bytes] = {}  # large byte strings that did not take the store
+        self.is_direct = True
+        self.seal = Seal(address.secret)
         self.store = self.connect() if store is None else store
 
     def connect(self, timeout: timedelta = _TIMEOUT) -> TCPStore:
         """Return another connection to the store."""
-        from torch.distributed import TCPStore  # type: ignore[attr-defined]
+        from accelerando._engine._torch import make_store
 
-        host, port = self.address
+        host, port, _ = self.address
         with _reachable():
             # A TCPStore retries a closed port for a minute, and a firewall does not answer at all.
             socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()
-            return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timeout)
+            store: TCPStore = make_store(host, port, is_master=False, timeout=timeout)
+            return store
 
     # -- messages ---------------------------------------------------------------------------------
 
     def send(self, rank: RankId, command: Command) -> None:
         """Send a command to a rank."""
-        self._push(f"to/{rank}", encode(command))
+        self._push(f"to/{rank}", encode(command).encode())
 
     def report(self, event: RankEvent | WorkerEvent) -> None:
         """Send an event to the driver."""
-        self._push(_EVENTS, encode(event))
+        self._push(_EVENTS, encode(event).encode())
 
     def events(self) -> Events:
         """Receive the events, as the driver."""
@@ -197,9 +189,9 @@ class Mailbox:
         """Receive the commands to a rank."""
         return Inbox(self, rank)
 
-    def _push(self, name: str, text: str | bytes) -> None:
-        with _reachable():
-            self.store.queue_push(name, cast(str, text))  # the stubs know only text
+    def _push(self, name: str, text: bytes) -> None:
+        with _reachable():  # the stubs know only text
+            self.store.queue_push(name, cast(str, self.seal.close(name, text)))
 
     # -- blobs ------------------------------------------------------------------------------------
 
@@ -207,27 +199,29 @@ class Mailbox:
         """Store a byte string of any length; the number of its pieces comes last."""
         pieces = range(0, max(1, len(content)), _PIECE)
         with _reachable():
+            if len(content) >= direct.LARGE and direct.send_large(self, blob, content):
+                return
             for number, start in enumerate(pieces):
                 piece = cast(str, content[start : start + _PIECE])
                 self.store.set(f"{blob}/{number}", piece)
-            self.store.set(blob, str(len(pieces)))
+            self.store.set(blob, cast(str, self.seal.head_of(blob, len(pieces), content)))
 
     def take(self, blob: str) -> bytes:
         """Return a byte string and remove it."""
+        if blob in self.arrived:
+            return self.arrived.pop(blob)
         with _reachable():
-            keys = self._pieces(blob)
+            keys, tag = self.seal.read_head(blob, self.store.get(blob))
             content = b"".join(self.store.get(key) for key in keys)
             self._delete(blob, *keys)
-        return content
+        return self.seal.check_blob(blob, content, tag)
 
     def drop(self, blob: str) -> None:
         """Remove a byte string, if it exists."""
+        self.arrived.pop(blob, None)
         with _reachable():
             if self.store.check([blob]):
-                self._delete(blob, *self._pieces(blob))
-
-    def _pieces(self, blob: str) -> list[str]:
-        return [f"{blob}/{number}" for number in range(int(self.store.get(blob)))]
+                self._delete(blob, *self.seal.read_head(blob, self.store.get(blob))[0])
 
     def _delete(self, *keys: str) -> None:
         for key in keys:
@@ -250,8 +244,9 @@ class _Listener(Generic[T]):
         try:
             while True:
                 with _reachable():
-                    text = self._store.queue_pop(self._name)
-                if text == _CLOSED or not self._receive(text):
+                    sealed = self._store.queue_pop(self._name)
+                text = self._mailbox.seal.open(self._name, sealed)
+                if text is not None and (text == _CLOSED or not self._receive(text)):
                     break
         except Exception as error:  # the store is gone, or the message is of another version
             self._arrived.put(error)
@@ -323,75 +318,3 @@ class Inbox(_Listener[Command]):
             self.stopping = isinstance(command, Stop)
             self._arrived.put(command)
         return not self.stopping
-
-
-# -- where the store is served --------------------------------------------------------------------
-
-
-class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
-    """Serve the mailbox of one run on the Dask scheduler.
-
-    It reports workers that join and leave. When the driver's client leaves, in whatever way, it
-    closes the store: that is how ranks notice.
-    """
-
-    def __init__(self, run: str, client: str) -> None:
-        self.name = f"accelerando-{run}"
-        self.client = client
-        self.mailbox: Mailbox | None = None
-
-    async def start(self, scheduler: Any) -> None:
-        """Serve the store. Importing torch may take seconds, so not on the event loop."""
-        host = host_of(scheduler.address)
-        store = await asyncio.to_thread(serve_store, host)
-        self.mailbox = Mailbox(Address(host, store.port), store)
-
-    def add_worker(self, scheduler: Any, worker: str) -> None:
-        """Report a worker that joined."""
-        self._report(WorkerJoined(worker))
-
-    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
-        """Report a worker that died, was retired, or is restarted by its Nanny."""
-        self._report(WorkerLeft(worker))
-
-    def _report(self, event: WorkerEvent) -> None:
-        if self.mailbox is not None:
-            with contextlib.suppress(MailboxGone):
-                self.mailbox.report(event)
-
-    def remove_client(self, scheduler: Any, client: str) -> None:
-        """Close the store when the driver is gone."""
-        if client == self.client:
-            self.mailbox = None
-            forget_plugin(scheduler, self.name)
-            drop_late(scheduler, self.name)
-
-    async def close(self) -> None:
-        """Close the store."""
-        self.mailbox = None
-
-
-def _address(name: str, dask_scheduler: Any = None) -> Address | None:
-    plugin = plugin_of(dask_scheduler, name)
-    return None if plugin is None or plugin.mailbox is None else plugin.mailbox.address
-
-
-@contextmanager
-def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
-    """Open the mailbox of one run, and leave nothing behind on the scheduler."""
-    plugin = MailboxPlugin(run, client.id)
-    try:
-        client.register_plugin(plugin)
-        address = client.run_on_scheduler(_address, plugin.name)
-        mailbox = None if address is None else Mailbox(Address(*address))
-    except Exception:  # whatever prevents it: no torch, no port, no permission
-        mailbox = None
-    if mailbox is None:
-        host = host_towards(client.scheduler.address)
-        store = serve_store(host)
-        mailbox = Mailbox(Address(host, store.port), store)
-    try:
-        yield mailbox
-    finally:
-        with contextlib.suppress(Exception):
-            client.unregister_scheduler_plugin(plugin.name)

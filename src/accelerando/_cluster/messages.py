@@ -23,13 +23,15 @@ StateSent         rank             the answer to SendState is in the mailbox
 BatchesEvaluated  rank             the answer to Evaluate is in the mailbox
 CheckpointSent    rank             a part of a checkpoint is in the mailbox
 BatchSizeChanged  first member     the batch size of the next updates
-RanksAllowed      first member     a policy decided on the number of workers
+RanksAllowed      first member     a policy decided on the number of workers; careful segments
 UpdateTimed       first member     the usual duration of an update, once per process group
 WorkerJoined      scheduler        a worker joined the cluster
 WorkerLeft        scheduler        a worker died, was retired, or is restarted by its Nanny
+LeaveRequested    worker           SIGTERM, or it is closed: its rank is to leave before it ends;
+                                   the scheduler sends it when a worker is retired
 ================  ===============  ===========================================================
 
-Events of the driver's own process (never sent)
+Events of the driver's own process (never sent; :mod:`accelerando._cluster.driver.events`)
 
 ================  ===============  ===========================================================
 TrainEpoch        estimator        train to the end of the epoch
@@ -49,11 +51,38 @@ under a name; messages contain the names. They are JSON on the wire.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-RankId: TypeAlias = str
+from accelerando._cluster.driver.events import (
+    Close,
+    Collect,
+    EvaluateBatches,
+    Interrupt,
+    ProgressSeen,
+    RankId,
+    RankNotStarted,
+    Surveyed,
+    TaskEnd,
+    Tick,
+    TrainEpoch,
+)
+
+# The driver uses its own events under the name of this module, too.
+__all__ = [
+    "Close",
+    "Collect",
+    "EvaluateBatches",
+    "Interrupt",
+    "ProgressSeen",
+    "RankId",
+    "RankNotStarted",
+    "Surveyed",
+    "TaskEnd",
+    "Tick",
+    "TrainEpoch",
+]
+
 Outcome: TypeAlias = Literal["epoch", "paused", "lost", "averaged"]
 
 # Parts of a state, by the names of ``accelerando._engine.state.Part``.
@@ -81,7 +110,9 @@ class TrainSegment:
     epoch, until : int
         The current epoch, and the epoch at which the fit ends.
     patch : dict
-        Changes made on the driver: ``groups``, per optimizer the settings of its parameter groups.
+        Changes made before update ``update``; ranks that are further ignore them. ``groups``: per
+        optimizer the settings of its parameter groups; ``frozen``, ``evaluated``: parameters and
+        layers; ``attributes``: others; ``rewired``: whether other parameters are trained.
     records_after : int
         The newest update whose record the driver has.
     seconds : float
@@ -89,12 +120,12 @@ class TrainSegment:
     threads : tuple of int or None
         The threads that Dask gave to the workers of this machine, and the ranks that share them;
         None leaves the number of threads as it is.
-    chunks : tuple of int
-        The chunks of a Dask array that this rank trains on.
-    deposit : str or None
-        The name under which new chunks arrive on the worker; None if there are none.
+    chunks, deposit : tuple of int, str or None
+        The chunks of a Dask array that this rank trains on; the name under which new ones arrive.
     unused : bool or None
         Whether some parameter receives no gradient; None if not yet known.
+    careful : bool
+        After a failure: the first member reports before each update, all members knock first.
     """
 
     segment: int
@@ -112,6 +143,7 @@ class TrainSegment:
     chunks: tuple[int, ...] = ()
     deposit: str | None = None
     unused: bool | None = None
+    careful: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,21 +204,19 @@ class RankReady:
 
 @dataclass(frozen=True)
 class SegmentEnded:
-    """A segment ended, or the averaging that AverageNow asked for.
+    """A segment ended, or an averaging.
 
     Attributes
     ----------
     outcome : str
-        ``epoch`` (trained to its end), ``paused``, ``lost`` (contact to another member) or
-        ``averaged``.
+        ``epoch`` (to its end), ``paused``, ``lost`` (contact to a member) or ``averaged``.
     update, averagings, since : int
-        The state of this rank: its update, the averagings it took part in, and the updates since
-        the last one (zeros under all-reduce).
+        The state of this rank: its update, averagings, and updates since the last one.
     unused : bool or None
         See :class:`TrainSegment`.
-    begun : bool
-        Whether this rank had the state of the segment's source, so that an update may have begun.
-        If not, its state is the one it had before the segment.
+    begun, reason : bool, str
+        Whether this rank had the state of the segment's source: an update may have begun. If not,
+        its state is the one it had before the segment; why the process group was not formed.
     """
 
     rank: RankId
@@ -197,6 +227,7 @@ class SegmentEnded:
     since: int = 0
     unused: bool | None = None
     begun: bool = True
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -223,7 +254,7 @@ class StateSent:
 
 @dataclass(frozen=True)
 class BatchesEvaluated:
-    """The results are in the mailbox, unless predictions are not tensors (`sendable` is False)."""
+    """The results are in the mailbox, unless predictions are not tensors (not `sendable`)."""
 
     rank: RankId
     blob: str
@@ -277,121 +308,26 @@ class WorkerJoined:
 
 @dataclass(frozen=True)
 class WorkerLeft:
-    """A worker left the cluster; its address does not come back."""
+    """A worker left the cluster; its address does not come back.
+
+    Dask forgets a worker that is `retired` before the worker ends: its rank may still be there.
+    """
 
     worker: str
-
-
-# -- events: from the driver's own process --------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TrainEpoch:
-    """Train to the end of an epoch.
-
-    Attributes
-    ----------
-    epoch, until : int
-        The current epoch, and the epoch at which the fit ends.
-    update, averagings : int
-        The position of the driver's state.
-    changed : bool
-        Whether the driver's model was changed since it was collected: ranks have to load it.
-    patch : dict
-        See :class:`TrainSegment`.
-    batch_size, next_batch_size : int or None
-        What a schedule plans for this epoch and for the next one; None if it is not known ahead.
-    n_examples : int or None
-        Training rows; None if not known.
-    """
-
-    epoch: int
-    until: int
-    update: int = 0
-    averagings: int = 0
-    changed: bool = False
-    patch: dict[str, Any] = field(default_factory=dict)
-    batch_size: int | None = None
-    next_batch_size: int | None = None
-    n_examples: int | None = None
+    retired: bool = False
 
 
 @dataclass(frozen=True)
-class EvaluateBatches:
-    """Evaluate the first `batches` validation batches with the model of `update`."""
+class LeaveRequested:
+    """A worker is about to leave, and waits a while for its rank."""
 
-    batches: int
-    update: int
-
-
-@dataclass(frozen=True)
-class Collect:
-    """Collect the replicas of `update`, if the ranks have them."""
-
-    update: int
-
-
-@dataclass(frozen=True)
-class Interrupt:
-    """The user pressed Ctrl-C."""
-
-
-@dataclass(frozen=True)
-class Close:
-    """End all ranks."""
-
-
-@dataclass(frozen=True)
-class TaskEnd:
-    """How the Dask task of a rank ended although nobody stopped it.
-
-    Attributes
-    ----------
-    status : str
-        ``finished`` (the rank could not reach the mailbox), ``cancelled`` (Dask lost its data),
-        ``killed`` (Dask gave the task up after its worker or its data were lost), ``unreachable``
-        (a RuntimeError or an OSError while it started), ``raised`` (any other exception).
-    reason : str
-        A sentence for the message of a ClusterError.
-    """
-
-    status: Literal["finished", "cancelled", "killed", "unreachable", "raised"]
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Surveyed:
-    """What Dask knows now: all workers, and the tasks of ranks that ended."""
-
-    workers: tuple[str, ...]
-    tasks: Mapping[RankId, TaskEnd] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ProgressSeen:
-    """The first member reported its progress; see ``LiveProgress`` of the driver."""
-
-    update: int
-    update_seconds: float
-    period: int = 1
-
-
-@dataclass(frozen=True)
-class RankNotStarted:
-    """The task could not be submitted: the worker that was to receive the data left."""
-
-    rank: RankId
-
-
-@dataclass(frozen=True)
-class Tick:
-    """Time passed."""
+    worker: str
 
 
 Answer: TypeAlias = RankReady | SegmentEnded | RankRaised | StateSent | BatchesEvaluated
 Report: TypeAlias = CheckpointSent | BatchSizeChanged | RanksAllowed | UpdateTimed
 RankEvent: TypeAlias = Answer | Report
-WorkerEvent: TypeAlias = WorkerJoined | WorkerLeft
+WorkerEvent: TypeAlias = WorkerJoined | WorkerLeft | LeaveRequested
 Call: TypeAlias = TrainEpoch | EvaluateBatches | Collect | Close
 DriverEvent: TypeAlias = Call | Interrupt | Surveyed | ProgressSeen | RankNotStarted | Tick
 Event: TypeAlias = RankEvent | WorkerEvent | DriverEvent

@@ -102,6 +102,7 @@ class SimulatedRanks:
         else:
             group.start = first.key
         assert group.start != a.NO_STATE
+        self.starts.append(group.start)
         group.began = self.now
         for rank in group.members:
             if action.source is None:
@@ -134,6 +135,7 @@ class SimulatedRanks:
             return
         group.over = True
         key = self.key(group)
+        self.made += key.update - group.start.update
         for rank in group.members:
             self.later(self.random.uniform(0, 0.1), self.does, rank, self.end, outcome, key)
 
@@ -194,7 +196,10 @@ class SimulatedRanks:
             self.blobs[command.blob] = rank.key
             self.event(StateSent(rank.name, command.blob, rank.key.update, rank.key.averagings))
         elif isinstance(command, Evaluate):
-            assert rank.key.update == self.here.update, "it evaluates another model"
+            request = self.state.requests.get(rank.name)
+            awaited = request is not None and request.blob == command.blob
+            # The answer of a rank that was frozen for long is dropped.
+            assert not awaited or rank.key.update == self.here.update, "it evaluates another model"
             self.blobs[command.blob] = rank.key
             self.event(BatchesEvaluated(rank.name, command.blob))
         elif isinstance(command, AverageNow):

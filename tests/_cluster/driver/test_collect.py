@@ -1,4 +1,4 @@
-"""The driver's copy of the state: sent to ranks, loaded from them, watched for changes."""
+"""The driver's copy of the state, and the progress of the ranks as the driver receives it."""
 
 import copy
 import dataclasses
@@ -6,10 +6,11 @@ import dataclasses
 import pytest
 import torch
 
-from accelerando._cluster.driver.collect import DriverCopy
+from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
+from accelerando._cluster.messages import ProgressSeen
 from accelerando._engine._torch import pack, unpack
 from accelerando._engine.comm.replicas import ReplicaSet
-from accelerando._engine.position import Part
+from accelerando._engine.position import Part, Position
 from accelerando._engine.state import TrainState
 from accelerando.batch_size import AdaDamp, GeoDamp
 from accelerando.policies._controller import Controller
@@ -79,16 +80,16 @@ def test_schedulers_do_not_warn_after_steps_that_ranks_took():
 
 def test_changes_on_the_driver_are_noticed():
     driver = copy_of()
-    assert driver.is_changed()  # ranks have nothing yet
+    assert driver.changes()[0]  # ranks have nothing yet
     driver.pack()
-    assert not driver.is_changed()
+    assert not driver.changes()[0]
     with torch.no_grad():
         next(driver.fit.model.module.parameters()).mul_(0.5)
-    assert driver.is_changed()
+    assert driver.changes()[0]
     driver.load(rank_state()[1])
-    assert not driver.is_changed()
+    assert not driver.changes()[0]
     driver.fit.model.module.norm.running_mean.add_(1.0)  # a buffer counts as well
-    assert driver.is_changed()
+    assert driver.changes()[0]
 
 
 def test_settings_of_parameter_groups_are_plain_values():
@@ -190,7 +191,7 @@ def test_replicas_of_all_ranks_are_held_and_their_average_is_shown():
     mean = torch.stack([torch.cat([t.flatten() for t in r]) for r in originals]).mean(0)
     torch.testing.assert_close(parameters(driver), mean)
     assert driver.state.averaging.since == 2
-    assert not driver.is_changed()
+    assert not driver.changes()[0]
 
 
 def test_the_average_of_some_remains_if_others_are_lost():
@@ -230,3 +231,66 @@ def test_loading_a_state_drops_replicas_of_an_older_one():
     driver.load_replicas(contents)
     driver.load(pack(fit.state.state_dict(STATE)))
     assert driver.state.replicas is None
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+EVENT = {
+    "epoch": 1,
+    "cursor": 640,
+    "update": 70,
+    "batch_size": 64,
+    "ranks": 2,
+    "period": 4,
+    "examples_per_second": 3200.0,
+    "loss": 0.5,
+    "lr": 0.1,
+    "signals": {"noise_scale": 12.0},
+}
+
+
+class Display:
+    def __init__(self):
+        self.shown = []
+
+    def update(self, position, rows, loss, lr, cluster):
+        self.shown.append(
+            (position.epoch, position.cursor, position.update, rows, loss, lr, cluster)
+        )
+
+
+def progress_of(display=None):
+    return LiveProgress(TrainState(position=Position(until=3)), display)
+
+
+def test_the_newest_event_is_shown_once():
+    display = Display()
+    progress = progress_of(display)
+    assert progress.show() is None
+    assert display.shown == []
+    assert progress.update == 0
+    progress.receive((0.0, {**EVENT, "update": 69}))
+    progress.receive((0.1, EVENT))
+    assert progress.show() == ProgressSeen(update=70, update_seconds=0.02, period=4)
+    assert progress.show() is None
+    assert display.shown == [(1, 640, 70, 64, 0.5, 0.1, EVENT)]
+    assert progress.update == 70
+    assert progress.state.position.update == 0  # what the driver itself knows stays as it is
+
+
+def test_an_event_reaches_the_machine_without_a_display():
+    progress = progress_of()
+    progress.receive((0.0, EVENT))
+    assert progress.show() == ProgressSeen(70, 0.02, 4)
+
+
+def test_signals_have_the_names_of_the_updates_table():
+    progress = progress_of()
+    assert progress.signals() == {}
+    progress.receive((0.0, EVENT))
+    signals = progress.signals()
+    assert signals["epoch"] == 2  # tables count epochs from 1
+    assert signals["noise_scale"] == 12.0
+    assert "signals" not in signals
+    assert signals["update"] == 70
+    assert progress.newest["epoch"] == 1

@@ -8,6 +8,7 @@ from accelerando._cluster.messages import (
     Close,
     Collect,
     Interrupt,
+    RankNotStarted,
     RankRaised,
     RankReady,
     RanksAllowed,
@@ -116,6 +117,25 @@ def fewer_wanted():
     return fit
 
 
+def unformed():
+    """Two groups could not be formed, and one of the three members has said so again."""
+    fit = training()
+    for _ in range(2):
+        fit.end("lost", update=0, begun=False, reason="a cannot connect to b")
+    fit.end("lost", update=0, begun=False, ranks=["rank-0", "rank-1"])
+    return fit
+
+
+def seven_left():
+    """A cluster of one worker, which has left seven times while its rank started."""
+    fit = Fit(ranks=1)
+    fit.epoch()
+    for old, new in zip("abcdefg", "bcdefgh", strict=True):
+        fit.on(WorkerLeft(old))
+        fit.on(WorkerJoined(new))
+    return fit
+
+
 G, T, D, C = Phase.GATHERING, Phase.TRAINING, Phase.DRAINING, Phase.COLLECTING
 IDLE = Phase.IDLE
 NEXT = "rank-1 <- SendState blob=state/3 parts=('MODEL', 'POSITION', 'RECORDS')"
@@ -185,6 +205,14 @@ TRANSITIONS = [
      ["DropBlob start/1", "CancelTask rank-0", "log lost", "CancelTask rank-1", "log lost",
       "CancelTask rank-2", "log lost", "StartRank rank-3 x", "ScaleCluster 3 1 2",
       "ScaleCluster 3 1 2"]),
+    # workers that leave whenever a rank starts, and ranks that do not reach each other
+    (seven_left, WorkerLeft("h"), 0, IDLE, ["CancelTask rank-7", "log lost", "Fail"]),
+    (seven_left, RankNotStarted("rank-7"), 0, IDLE, ["log resend", "Fail"]),
+    (seven_left, RankReady("rank-7"), 0, T,
+     ["PutState start/1", "segment 1 generation 1: rank-7 source=0 blob=start/1"]),
+    (unformed, SegmentEnded("rank-2", 3, "lost", 0, begun=False), 0, IDLE, ["Fail"]),
+    (unformed, SegmentEnded("rank-2", 3, "lost", 5), 0, T,
+     ["log segment", "segment 4 generation 4: rank-2 rank-0 rank-1 source=0 blob=None"]),
     # more and fewer ranks, and Ctrl-C
     (training, BatchSizeChanged("rank-0", 64), 0, T, ["ScaleCluster 4 3 1"]),
     (training_with_spare, RankReady("rank-3"), 0, T,

@@ -212,8 +212,40 @@ def test_an_update_that_kills_three_times_fails(survivors):
         assert fit.state.here.update == 7
     failure = fit.all[-1]
     assert isinstance(failure, Fail)
-    assert failure.reason.startswith(f"Update {8 if survivors else 1} was tried 3 times")
+    assert failure.reason.startswith(f"Update {8 if survivors else 1} has killed 3 workers")
     assert "a, b, c" in failure.reason
+
+
+@pytest.mark.parametrize("rough", [5, 8], ids=["seen late", "seen in time"])
+def test_a_loss_of_all_members_is_counted_although_progress_is_seen_late(rough):
+    """The segments after it are careful and report every update; the estimate is corrected."""
+    fit = Fit(ranks=1, workers=6)
+    fit.start()
+    fit.on(ProgressSeen(update=rough, update_seconds=0.01))
+    victims = "abc" if rough == 8 else "abcd"  # an estimate that was wrong does not count
+    for number, victim in enumerate(victims):
+        fit.on(WorkerLeft(victim))
+        if number < len(victims) - 1:
+            fit.on(RankReady(f"rank-{number + 1}"))
+            (started,) = [act for act in fit.all if isinstance(act, StartSegment)][number + 1 :]
+            assert started.careful
+            fit.on(RanksAllowed(f"rank-{number + 1}", None, 8))
+    failure = fit.all[-1]
+    assert isinstance(failure, Fail)
+    assert failure.reason.startswith("Update 9 has killed 3 workers: ")
+    assert ", ".join(victims[-3:]) in failure.reason
+    assert "partial_fit" in failure.reason
+
+
+def test_segments_beyond_the_update_are_not_careful():
+    fit = Fit(ranks=2, workers=6)
+    fit.start()
+    fit.on(WorkerLeft("a"))
+    fit.end("lost", update=7, ranks=fit.state.members[1:])
+    fit.on(RankReady("rank-2"))
+    fit.end("paused", update=50)
+    segments = [act for act in fit.all if isinstance(act, StartSegment)]
+    assert [segments[0].careful, segments[1].careful, segments[-1].careful] == [False, True, False]
 
 
 def test_losses_at_different_updates_are_no_reason_to_fail():

@@ -131,8 +131,9 @@ class FakeClient:
     def __init__(self):
         self.scattered = 0
 
-    def scatter(self, content, hash=True):
+    def scatter(self, content, workers, hash=True):
         assert not hash
+        assert workers == ["a"]
         self.scattered += 1
         return SimpleNamespace(status="finished")
 
@@ -143,11 +144,11 @@ def own(values):
 
 def test_data_are_sent_once_while_the_users_arrays_exist():
     client, array = FakeClient(), own([1.0, 2.0])
-    first = place(client, [array], [array])
-    assert place(client, [array], [array]) is first
+    first = place(client, [array], [array], "a")
+    assert place(client, [array], [array], "a") is first
     assert client.scattered == 1
     array[0] = 7.0  # the same array with other numbers is other data
-    assert place(client, [array], [array]) is not first
+    assert place(client, [array], [array], "a") is not first
     assert client.scattered == 2
     del first
     assert len(placement._kept[client]) == 2
@@ -159,16 +160,16 @@ def test_data_are_sent_once_while_the_users_arrays_exist():
 @pytest.mark.parametrize("reason", ["lost", "again"])
 def test_data_of_a_dead_worker_are_sent_again(reason):
     client, array = FakeClient(), own([1.0, 2.0])
-    first = place(client, [array], [array])
+    first = place(client, [array], [array], "a")
     first.status = "lost" if reason == "lost" else "finished"
-    second = place(client, [array], [array], again=reason == "again")
+    second = place(client, [array], [array], "a", again=reason == "again")
     assert second is not first
-    assert place(client, [array], [array]) is second
+    assert place(client, [array], [array], "a") is second
 
 
 def test_data_without_an_owner_are_sent_with_each_fit():
     client = FakeClient()
-    assert place(client, [X], []) is not place(client, [X], [])
+    assert place(client, [X], [], "a") is not place(client, [X], [], "a")
     assert client.scattered == 2
 
 

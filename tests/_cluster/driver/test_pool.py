@@ -3,10 +3,12 @@
 import pytest
 
 from accelerando._cluster.driver.pool import Turn, plural
-from accelerando._cluster.driver.state import Fail, Log, Phase, RaiseFrom
+from accelerando._cluster.driver.state import Fail, Log, Phase, RaiseFrom, StartSegment
 from accelerando._cluster.messages import (
     Close,
+    ProgressSeen,
     RankNotStarted,
+    RankReady,
     RanksAllowed,
     Surveyed,
     TaskEnd,
@@ -143,3 +145,73 @@ def test_a_policy_without_a_limit_is_logged_as_such():
 
 def test_plurals():
     assert [plural(n, "rank") for n in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
+
+
+# -- giving up ------------------------------------------------------------------------------------
+
+
+def test_workers_that_leave_whenever_a_rank_starts_end_the_fit_and_are_named():
+    fit = Fit(ranks=2)
+    fit.epoch()
+    for number in range(15):
+        assert fit.phase is Phase.GATHERING, number
+        fit.on(Surveyed((f"x{number}",)))
+    assert isinstance(fit.all[-1], Fail)
+    assert fit.all[-1].reason.startswith("16 workers left the cluster while a rank started")
+    assert "x13" in fit.all[-1].reason
+    fit.epoch()
+    assert fit.phase is Phase.GATHERING, "another call tries again"
+
+
+def test_a_rank_that_trains_keeps_the_fit_alive():
+    fit = Fit(ranks=2, workers=1).start()
+    for number in range(30):
+        fit.on(Surveyed(("a", f"x{number}")))
+    assert fit.phase is Phase.TRAINING
+    fit.on(ProgressSeen(update=3, update_seconds=0.1))
+    assert fit.state.stillborn == ()
+
+
+def test_groups_that_cannot_be_formed_end_the_fit_with_the_pair_and_the_remedy():
+    fit = Fit(ranks=2).start()
+    careful = []
+    for _ in range(3):
+        careful.append(segments(fit)[-1].careful)
+        reason = "10.0.0.1 cannot connect to 10.0.0.2"
+        fit.end("lost", update=0, begun=False, ranks=["rank-0"], reason=reason)
+        fit.end("lost", update=0, begun=False, ranks=["rank-1"])
+    assert careful == [False, True, True], "members knock after the first failure"
+    assert isinstance(fit.all[-1], Fail)
+    for part in ("Ranks on a, b", reason, "3 times", "ip_local_port_range", "accelerando doctor"):
+        assert part in fit.all[-1].reason
+
+
+def test_a_lost_worker_or_an_update_in_between_is_no_firewall():
+    fit = Fit(ranks=2).start()
+    for number in range(9):
+        if number % 2:
+            fit.on(ProgressSeen(update=number, update_seconds=0.1))
+        fit.end("lost", update=0, begun=False)
+    assert fit.phase is Phase.TRAINING
+    fit.on(WorkerLeft("b"))
+    before = fit.state.unformed
+    fit.end("lost", update=0, begun=False, ranks=["rank-0"])
+    assert fit.state.unformed == before
+
+
+def segments(fit):
+    return [action for action in fit.all if isinstance(action, StartSegment)]
+
+
+def test_too_few_workers_for_min_workers_are_said():
+    fit = Fit(ranks=3, workers=1, limits={"min_workers": 2}).start()
+    [text] = texts(fit, "min_workers")
+    assert text.startswith("min_workers=2 is not met: this fit can use 1 worker of the cluster.")
+    assert not texts(Fit(ranks=3, workers=2, limits={"min_workers": 2}).start(), "min_workers")
+
+
+def test_after_the_loss_of_all_the_log_names_the_update_of_the_driver():
+    fit = Fit(ranks=2).start(update=40)
+    fit.on(Surveyed(("x", "y")))
+    fit.on(RankReady(next(iter(fit.state.ranks))))
+    assert texts(fit, "segment")[-1].startswith("Update 40: training continues with 1 rank")

@@ -173,6 +173,17 @@ def test_a_rank_that_cannot_start_is_an_error_with_its_cause():
     assert isinstance(caught.value.__cause__, OSError)
 
 
+def test_workers_with_other_versions_receive_nothing_and_are_named(monkeypatch):
+    monkeypatch.setattr(ThreadClient, "other_versions", {"torch": None})
+    client = ThreadClient(2)
+    job = job_of(client, ranks=2, worker_timeout=0.5)
+    named = r"no worker .* cannot be used: tcp://127.0.0.1:1 has no torch; tcp://127.0.0.2:1"
+    with cluster_trainer(job) as trainer, pytest.raises(ClusterError, match=named):
+        trainer.train_epoch()
+    assert client.futures == {}
+    assert [entry["event"] for entry in job.log] == ["unfit", "unfit"]
+
+
 def test_a_worker_that_left_is_replaced_by_the_others():
     client = ThreadClient(3)
     job = job_of(client, ranks=2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import threading
 from types import SimpleNamespace
+from typing import ClassVar
 
 import cloudpickle
 
@@ -14,6 +16,7 @@ from accelerando._cluster.driver.sizing import Limits
 from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone
 from accelerando._cluster.worker.rank import Rank
+from accelerando._dask import versions_here
 from accelerando._engine.data.feed import epoch_order
 from accelerando.sync import Averaging
 from tests._cluster.worker.plain import PlainBuilder
@@ -60,14 +63,26 @@ class ThreadClient:
 
     id = "client"
     cluster = None
+    other_versions: ClassVar[dict[str, str | None]] = {}  # of the workers
 
     def __init__(self, workers=2):
         self.workers = [f"tcp://127.0.0.{number + 1}:1" for number in range(workers)]
-        self.scheduler = SimpleNamespace(address="tcp://127.0.0.1:8786", identity=None)
+        self.scheduler = SimpleNamespace(
+            address="tcp://127.0.0.1:8786", identity=None, broadcast=self.broadcast
+        )
         self.futures, self.ranks, self.topics = {}, {}, {}
 
     def sync(self, function, **kwargs):
+        if function is not None:  # a question about versions
+            return asyncio.run(function())
         return {"workers": {worker: {"nthreads": 1} for worker in self.workers}}
+
+    def register_plugin(self, plugin):
+        if hasattr(plugin, "mailbox"):  # without a scheduler there is none
+            raise NotImplementedError
+
+    def unregister_worker_plugin(self, name, nanny=None):
+        return None
 
     def subscribe_topic(self, topic, handler):
         self.topics[topic] = handler
@@ -75,7 +90,11 @@ class ThreadClient:
     def unsubscribe_topic(self, topic):
         del self.topics[topic]
 
-    def scatter(self, content, hash=True):
+    async def broadcast(self, msg, workers, on_error):
+        packages = {**versions_here(msg["packages"]), **self.other_versions}
+        return {worker: {"packages": packages} for worker in workers}
+
+    def scatter(self, content, workers, hash=True):
         return ThreadFuture(content)
 
     def submit(self, function, sealed, data, address, rank, *, workers, **options):
@@ -115,7 +134,9 @@ def job_of(client, *, ranks=2, epochs=2, rows=12, strategy=None, builder=None, *
     settings = {name: values.pop(name) for name in ("checkpoint_every",) if name in values}
     if strategy is not None:
         settings["strategy"] = strategy
-    fit = fit_of(model_of(), rows=rows, epochs=epochs)
+    builder = builder or PlainBuilder()
+    model = model_of(**builder.settings)  # ranks take over the driver's modules
+    fit = fit_of(model, rows=rows, epochs=epochs)
     fit.spec = type(fit.spec)(fit.spec.control, rank_timeout=5.0, **settings)
     averages = isinstance(strategy, Averaging)
     if averages:
@@ -123,7 +144,7 @@ def job_of(client, *, ranks=2, epochs=2, rows=12, strategy=None, builder=None, *
     defaults = {
         "client": client,
         "fit": fit,
-        "builder": builder or PlainBuilder(),
+        "builder": builder,
         "feed": ArrayPlan(None, epoch_order, drop_last=False),
         "validation": None,
         "content": list(data_of()),

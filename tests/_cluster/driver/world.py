@@ -20,6 +20,7 @@ from accelerando._cluster.messages import (
     Close,
     Collect,
     EvaluateBatches,
+    LeaveRequested,
     Pause,
     RankNotStarted,
     Stop,
@@ -33,6 +34,9 @@ from accelerando._cluster.messages import (
 from tests._cluster.driver.invariants import Checks
 from tests._cluster.driver.simulated import UPDATE, UPDATES, Rank, SimulatedRanks
 
+KINDS = ("die", "die", "freeze", "many", "all", "lonely", "notice", "retire")
+PATIENCE = 25.0  # of a worker with its rank
+
 
 class World(SimulatedRanks):
     """A cluster with `size` workers on which a driver trains.
@@ -45,9 +49,14 @@ class World(SimulatedRanks):
         Workers and ranks.
     failures : int
         How many disasters happen before the world becomes quiet.
+    kinds : list of str
+        Which disasters happen.
     """
 
-    def __init__(self, seed, size, *, averages=False, failures=30, checkpoint_every=None):
+    def __init__(
+        self, seed, size, *, averages=False, failures=30, checkpoint_every=None, kinds=KINDS
+    ):
+        self.kinds = kinds
         self.random = random.Random(seed)
         self.size, self.averages, self.failures = size, averages, failures
         self.checkpoint_every = checkpoint_every
@@ -56,6 +65,7 @@ class World(SimulatedRanks):
         self.number = itertools.count()
         self.workers = dict.fromkeys(f"w{n}" for n in range(size))
         self.frozen: set[str] = set()
+        self.closing: set[str] = set()
         self.unstarted = itertools.count(size)
         self.ranks: dict[str, Rank] = {}
         self.ended: dict[str, TaskEnd] = {}
@@ -63,7 +73,9 @@ class World(SimulatedRanks):
         self.here = Key(0, 0)
         self.waiting: dict[str, list] = {}  # commands to frozen ranks
         self.result: a.Finish | a.Fail | a.RaiseFrom | None = None
-        self.segments = 0
+        self.segments = self.made = 0  # updates of segments that ended well
+        self.starts: list[Key] = []  # of segments
+        self.logged: list[str] = []
         self.checks = Checks(self)
         limits = Limits(
             examples_per_worker=1, averages=averages, max_workers=size if averages else None
@@ -108,9 +120,13 @@ class World(SimulatedRanks):
     # -- disasters --------------------------------------------------------------------------------
 
     def disaster(self):
-        kind = self.random.choice(["die", "die", "freeze", "many", "all", "lonely"])
-        workers = [worker for worker in self.workers if worker not in self.frozen]
+        kind = self.random.choice(self.kinds)
+        busy = self.frozen | self.closing
+        workers = [worker for worker in self.workers if worker not in busy]
         if not workers:
+            return
+        if kind in ("notice", "retire"):
+            self.give_notice(self.random.choice(workers), retired=kind == "retire")
             return
         if kind == "freeze":
             worker = self.random.choice(workers)
@@ -124,8 +140,27 @@ class World(SimulatedRanks):
         for worker in self.random.sample(workers, max(1, count)):
             self.die(worker, announced=kind != "lonely")
 
+    def give_notice(self, worker, *, retired):
+        """Let a worker wait for its rank; Dask forgets one that is retired before it ends."""
+        self.closing.add(worker)
+        self.event(LeaveRequested(worker))
+        if retired:
+            self.later(self.random.uniform(0, 1), self.forget, worker)
+        self.later(0.1, self.wait_for_rank, worker, self.now + PATIENCE)
+
+    def forget(self, worker):
+        if self.workers.pop(worker, 0) != 0:
+            self.event(WorkerLeft(worker, retired=True))
+
+    def wait_for_rank(self, worker, end):
+        if self.now < end and any(rank.worker == worker for rank in self.ranks.values()):
+            self.later(0.1, self.wait_for_rank, worker, end)
+        else:
+            self.closing.discard(worker)
+            self.die(worker, announced=worker in self.workers)
+
     def die(self, worker, *, announced):
-        del self.workers[worker]
+        self.workers.pop(worker, None)
         for rank in [rank for rank in self.ranks.values() if rank.worker == worker]:
             rank.alive = False
             if rank.group is not None:
@@ -221,9 +256,12 @@ class World(SimulatedRanks):
         raise AssertionError("nobody raised anything")
 
     def nothing(self, action):
-        """Scale nothing, log nothing, wait for nothing."""
+        """Scale nothing, wait for nothing."""
 
-    ScaleCluster = ShrinkCluster = RestoreCluster = ResendData = Log = AwaitTasks = nothing
+    ScaleCluster = ShrinkCluster = RestoreCluster = ResendData = AwaitTasks = nothing
+
+    def Log(self, action):
+        self.logged.append(action.event)
 
     # -- a fit ------------------------------------------------------------------------------------
 

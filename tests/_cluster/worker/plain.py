@@ -34,6 +34,16 @@ class PlainRankModel:
         self.model = model
         self.seen = []
 
+    def adopt(self, components):
+        self.model.components = components
+        self.model.module = components.modules["module"]
+        self.model.criterion = components.criteria["criterion"]
+        self.model.optimizers = list(components.optimizers.values())
+        self.model.refresh()
+
+    def updated(self, batch, result):
+        self.updates = getattr(self, "updates", 0) + 1
+
     def prepare(self, feed):
         self.feed = feed
 

@@ -13,12 +13,13 @@ from accelerando._cluster.messages import (
     UpdateTimed,
 )
 from accelerando._cluster.worker import hooks as module
-from accelerando._cluster.worker.hooks import Paused, RankHooks, Timing, usual_seconds
+from accelerando._cluster.worker.hooks import Paused, RankCopy, RankHooks, Timing, usual_seconds
 from accelerando._decisions import Settings
 from accelerando._engine._torch import unpack
 from accelerando._engine.comm.communicator import SingleProcess, Traffic, UpdateResult
 from accelerando._engine.comm.process_group import LostContact
 from accelerando._engine.data.feed import Shard
+from tests._cluster.worker.plain import PlainRankModel
 from tests._engine.comm.ranks import fit_of, model_of
 
 RESULT = UpdateResult(0.5, 1.0, 0.1, {})
@@ -82,7 +83,7 @@ def clock(monkeypatch):
 
 
 def hooks_of(*, rank=0, averages=False, timing=None, **settings):
-    progress = []
+    progress, model = [], model_of()
     hooks = RankHooks(
         FakeMailbox(),
         FakeInbox(),
@@ -90,11 +91,12 @@ def hooks_of(*, rank=0, averages=False, timing=None, **settings):
         FakeGroup(rank),
         7,
         timing or Timing(),
-        lambda batch: None,
+        PlainRankModel(model),
+        RankCopy(PlainRankModel(model)).pack,
         progress.append,
         averages=averages,
     )
-    hooks.fit = fit_of(model_of(), lambda spec: FakeComm(), rank_timeout=10.0, **settings)
+    hooks.fit = fit_of(model, lambda spec: FakeComm(), rank_timeout=10.0, **settings)
     hooks.progress = progress
     return hooks
 

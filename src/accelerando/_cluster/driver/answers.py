@@ -41,6 +41,7 @@ def segment_ended(turn: Turn, event: messages.SegmentEnded) -> None:
         state.unused = event.unused
     # A rank that missed the end of its segment joins as a newcomer.
     outcome = None if status == "silent" else event.outcome
+    state.unreached = event.reason or state.unreached
     _leave_segment(turn, event, broken=outcome == "lost", status="ready", outcome=outcome)
 
 
@@ -59,6 +60,7 @@ def _leave_segment(
         state.broken = state.broken or broken
         if event.begun:
             state.begun, state.changed = True, False
+            state.stillborn, state.unformed, state.unreached = (), 0, ""
     if event.begun:
         values |= {"key": Key(event.averagings, event.update), "since": event.since}
     turn.change(event.rank, **values)
@@ -68,6 +70,7 @@ def progress_seen(turn: Turn, event: messages.ProgressSeen) -> None:
     """Note the newest update and how long an update takes."""
     state = turn.state
     state.newest_update = max(state.newest_update, event.update)
+    state.stillborn, state.unformed = (), 0
     state.update_seconds, state.period = event.update_seconds, event.period
 
 
@@ -194,6 +197,8 @@ def watch_evaluation(turn: Turn) -> None:
         return
     newest = state.evaluated_update
     ranks = [r for r in turn.with_status("ready") if state.ranks[r].key.update == newest]
+    if any(state.ranks[rank].worker not in state.leaving for rank in ranks):
+        ranks = [rank for rank in ranks if state.ranks[rank].worker not in state.leaving]
     if not ranks:
         end_call(turn, Finish("unavailable"))
         return

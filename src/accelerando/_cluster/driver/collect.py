@@ -1,22 +1,40 @@
-"""The driver's copy of the training state: sent to ranks, and loaded from them."""
+"""What the driver knows of a run on ranks: its copy of the training state, and their progress."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
+from accelerando._cluster.messages import ProgressSeen
 from accelerando._decisions import Memories
-from accelerando._engine._torch import mark_optimizer_called, pack, unpack
+from accelerando._engine._torch import as_tensor, from_tensor, mark_optimizer_called, pack, unpack
 from accelerando._engine.comm.average import show
 from accelerando._engine.comm.members import VirtualGroup
 from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.loop import Fit
+from accelerando._engine.model import Components
 from accelerando._engine.position import Part
+from accelerando._engine.runtime.progress import Progress
+from accelerando._engine.state import TrainState
+from accelerando._engine.structure import (
+    Description,
+    checksum,
+    describe,
+    differences,
+    pack_attributes,
+    pack_structure,
+    refusal,
+    set_attributes,
+)
 from accelerando.sync import Averaging
 
 _NO_RECORDS = 2**62
+_LARGE = 2**20  # bytes of attributes that travel with the state and not in a message
 
 
 class DriverCopy:
@@ -34,21 +52,57 @@ class DriverCopy:
         self, fit: Fit, add_records: Callable[[Sequence[Mapping[str, float]]], None]
     ) -> None:
         self.fit, self.state, self.add_records = fit, fit.state, add_records
-        self._versions: list[int] = []
+        self._known: Description | None = None  # what ranks have
 
     # -- changes ----------------------------------------------------------------------------------
 
-    def is_changed(self) -> bool:
-        """Return True if somebody changed parameters or buffers since they were last exchanged."""
-        return self._versions != self._present_versions()
+    def changes(self) -> tuple[bool, dict[str, Any]]:
+        """Look for what somebody changed since the model was last exchanged with the ranks.
+
+        Returns
+        -------
+        changed : bool
+            Whether ranks have to load the state: numbers or the structure are others.
+        patch : dict
+            See :class:`~accelerando._cluster.messages.TrainSegment`.
+        """
+        model = self.fit.model
+        model.refresh()
+        self.state.components = components = model.components
+        now = self._describe(components)
+        before = self._known
+        patch: dict[str, Any] = {
+            "update": self.state.position.update,
+            "groups": self.group_settings(),
+            "frozen": now.frozen,
+            "evaluated": _in_evaluation_mode(model.module.training, components),
+        }
+        if before is None:
+            return True, patch
+        if unsendable := now.unsendable(before):
+            raise refusal(unsendable)
+        patch["rewired"] = before.frozen != now.frozen or before.structure != now.structure
+        attributes = differences(before.attributes, now.attributes)
+        if before.structure != now.structure or before.numbers != now.numbers:
+            return True, patch
+        if attributes:
+            content = pack_attributes(components, attributes)
+            if len(content) > _LARGE:
+                return True, patch
+            patch["attributes"] = base64.b64encode(content).decode()
+        self._known = now
+        return False, patch
 
     def _mark(self) -> None:
-        self._versions = self._present_versions()
+        self._known = self._describe(self.fit.model.components)
 
-    def _present_versions(self) -> list[int]:
-        components = self.fit.model.components
-        tensors = [tensor for _, tensor in components.named_parameters()]
-        return [tensor._version for tensor in (*tensors, *components.buffers())]
+    def _describe(self, components: Components) -> Description:
+        found, average = describe(components), self.state.ema
+        if average is not None:
+            found.numbers.update(
+                {f"average of {name}": checksum(one) for name, one in average.tensors.items()}
+            )
+        return found
 
     def group_settings(self) -> list[list[dict[str, Any]]]:
         """Return the settings of the optimizers' parameter groups that are plain values."""
@@ -91,10 +145,11 @@ class DriverCopy:
     # -- to ranks ---------------------------------------------------------------------------------
 
     def pack(self) -> bytes:
-        """Return the state for ranks that continue from it."""
-        self._mark()
+        """Return the state for ranks that continue from it, and what else the model is."""
         state = self.state
-        state.components = self.fit.model.components
+        state.components = components = self.fit.model.components
+        self._known = known = self._describe(components)
+        structure = pack_structure(components, known)
         replicas = state.replicas
         bound = replicas is not None and replicas.bound
         if replicas is not None and bound and not replicas.fits(state.components, len(replicas)):
@@ -102,7 +157,8 @@ class DriverCopy:
         if state.replicas is None:
             state.averaging.since = 0
         parts = Part.MODEL | Part.POSITION | Part.REPLICAS | Part.RECORDS
-        return pack(state.state_dict(parts, records_after=_NO_RECORDS))
+        content = state.state_dict(parts, records_after=_NO_RECORDS)
+        return pack({**content, "structure": as_tensor(structure)})
 
     def newest_record(self) -> int:
         """Return the newest update whose record is here."""
@@ -119,7 +175,12 @@ class DriverCopy:
         state.position.epoch_open = True
         state.seconds = self.fit.clock()
         state.replicas = None
-        for optimizer in self.fit.model.optimizers:
+        model = self.fit.model
+        if "attributes" in found:
+            set_attributes(model.components, from_tensor(found["attributes"]))
+        if not model.module.training:
+            model.train(True)  # as an update in this process does
+        for optimizer in model.optimizers:
             mark_optimizer_called(optimizer)  # schedulers warn if there was no step before theirs
         self._add_records(found["tensors"]["updates"])
         self._mark()
@@ -154,3 +215,69 @@ class DriverCopy:
         if len(known) < len(found):
             state.replicas, state.averaging.since = None, 0
         self._mark()
+
+
+def _in_evaluation_mode(training: bool, components: Components) -> list[str] | None:
+    """Return the layers that are in evaluation mode while the module is in training mode.
+
+    None if the module itself is in evaluation mode: the next update sets all layers to training.
+    """
+    if not training:
+        return None
+    parts = {**components.modules, **components.criteria}
+    return [
+        path
+        for root, part in parts.items()
+        if isinstance(part, torch.nn.Module)
+        for path, layer in part.named_modules(prefix=root)
+        if not layer.training
+    ]
+
+
+class LiveProgress:
+    """The newest progress event of the first member.
+
+    Parameters
+    ----------
+    state : TrainState
+        The driver's.
+    display : Progress or None
+        The progress line.
+    """
+
+    def __init__(self, state: TrainState, display: Progress | None) -> None:
+        self.state, self.display = state, display
+        self.newest: dict[str, Any] = {}
+        self._unseen: dict[str, Any] | None = None
+
+    def receive(self, event: tuple[float, dict[str, Any]]) -> None:
+        """Keep the newest event; called from a thread of Dask."""
+        self._unseen = self.newest = event[1]
+
+    @property
+    def update(self) -> int:
+        """The newest update that was reported."""
+        return int(self.newest.get("update", 0))
+
+    def signals(self) -> dict[str, float]:
+        """Return the newest numbers by the names of ``updates_frame()``."""
+        newest = dict(self.newest)
+        monitored = newest.pop("signals", {})
+        numbers = {k: v for k, v in newest.items() if isinstance(v, int | float)}
+        if "epoch" in numbers:
+            numbers["epoch"] += 1
+        return {**numbers, **monitored}
+
+    def show(self) -> ProgressSeen | None:
+        """Show what arrived since the last call, and return it for the machine."""
+        seen, self._unseen = self._unseen, None
+        if seen is None:
+            return None
+        if self.display is not None:
+            names = ("epoch", "cursor", "update")
+            position = dataclasses.replace(
+                self.state.position, **{name: seen[name] for name in names}
+            )
+            self.display.update(position, seen["batch_size"], seen["loss"], seen["lr"], seen)
+        seconds = seen["batch_size"] / max(seen["examples_per_second"], 1e-9)
+        return ProgressSeen(seen["update"], seconds, int(seen["period"]))

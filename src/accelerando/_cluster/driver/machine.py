@@ -16,11 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from accelerando._cluster import messages
-from accelerando._cluster.driver import answers, pool
+from accelerando._cluster.driver import answers, leaving, pool
 from accelerando._cluster.driver.pool import Turn, end_call, plural, silence
 from accelerando._cluster.driver.state import (
     Action,
-    Attempts,
     DriverState,
     DropBlob,
     Fail,
@@ -39,7 +38,6 @@ _SWITCH_SECONDS = 2.0  # a change of membership waits this long for further rank
 _LOST_SECONDS = 2.0  # after a loss, the others report it within this time
 _AVERAGE_SECONDS = 60.0  # for an averaging, beyond the time after which a rank counts as silent
 _SLOW_UPDATES = 20  # a rank may take this many times the usual update
-_ATTEMPTS = 3  # segments that fail in the same update
 
 
 def step(state: DriverState, event: messages.Event, now: float) -> tuple[DriverState, list[Action]]:
@@ -90,10 +88,13 @@ def step(state: DriverState, event: messages.Event, now: float) -> tuple[DriverS
 def _train_epoch(turn: Turn, event: messages.TrainEpoch) -> None:
     state = turn.state
     state.call, state.here, state.ended = event, Key(event.averagings, event.update), False
+    state.stillborn, state.unformed, state.unreached = (), 0, ""
     if event.changed:
         state.changed = True  # what ranks have is older, whatever their update is
         for rank, info in state.ranks.items():
             turn.change(rank, key=min(info.key, state.here))
+    if event.patch.get("rewired"):
+        state.unused = None  # which parameters get a gradient is not known any more
     state.sizing = replace(state.sizing, n_examples=event.n_examples)
     state.ahead = state.sizing.ahead(event.next_batch_size, len(state.workers))
     if event.update and event.batch_size:
@@ -135,8 +136,11 @@ def _gather(turn: Turn) -> None:
 def _watch_gathering(turn: Turn) -> None:
     """Begin a segment when enough ranks are ready; give up if there is none for too long."""
     state = turn.state
-    if state.interrupted or turn.count("raised"):
+    pool.count_stillborn(turn)
+    if state.interrupted or state.failure or turn.count("raised"):
         _conclude(turn)
+        return
+    if state.leaving and leaving.let_leave(turn, _average_first):
         return
     ready, starting = turn.count("ready"), turn.count("starting")
     patience = 0.0 if state.members else _GATHER_SECONDS
@@ -192,6 +196,8 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
             patch=state.call.patch,
             unused=state.unused,
             intact=tuple(outcome in ("epoch", "paused", "averaged") for outcome in outcomes),
+            careful=state.unformed > 0
+            or (state.attempts.count > 0 and state.newest_update <= state.attempts.update),
         )
     )
     turn.enter(Phase.TRAINING)
@@ -202,6 +208,14 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
 def _log_segment(turn: Turn, members: tuple[RankId, ...]) -> None:
     """Log why the membership changed, and what local SGD lost."""
     state, count, bound = turn.state, len(members), turn.bound()
+    fewest = min(state.sizing.limits.min_workers, bound.ranks)
+    if count < fewest:
+        turn.log(
+            "min_workers",
+            f"min_workers={fewest} is not met: this fit can use "
+            f"{plural(len(state.workers), 'worker')} of the cluster. Training does not wait for "
+            "others; they join when they come.",
+        )
     if not state.members:
         return
     gone = len(state.members) - len(turn.present())
@@ -215,7 +229,7 @@ def _log_segment(turn: Turn, members: tuple[RankId, ...]) -> None:
     why = bound.why if count >= bound.ranks else f"{bound.ranks} are wanted: {bound.why}"
     turn.log(
         "segment",
-        f"Update {max(0, state.ranks[members[0]].key.update)}: training continues with "
+        f"Update {max(state.ranks[members[0]].key, state.here).update}: training continues with "
         f"{plural(count, 'rank')} (before: {len(state.members)}; {why}).",
     )
 
@@ -270,8 +284,10 @@ def _watch_training(turn: Turn) -> None:
 
 
 def _should_pause(turn: Turn) -> bool:
-    """Return True after Ctrl-C, and if it is time to continue with more or with fewer ranks."""
+    """Return True after Ctrl-C, and if it is time to continue with other ranks."""
     state, wanted, count = turn.state, turn.bound().ranks, len(turn.state.members)
+    if state.leaving and leaving.is_leaving(turn, state.members):
+        return True
     if state.interrupted or wanted <= count:
         return state.interrupted or wanted < count
     spares = turn.count("ready")  # members are not ready while they train
@@ -286,19 +302,11 @@ def _should_pause(turn: Turn) -> bool:
 
 def _end_segment(turn: Turn) -> None:
     """Count segments that fail in the same update, then decide what comes next."""
-    state, present = turn.state, turn.present()
+    state = turn.state
     answers.drop_parts(turn)
-    if state.lost and (state.begun or not present):
-        best = max((state.ranks[rank].key.update for rank in present), default=-1)
-        update = 1 + (max(best, state.here.update) if present else state.newest_update)
-        before = state.attempts if state.attempts.update == update else Attempts(update)
-        workers = (*before.workers, *state.lost)
-        state.attempts = Attempts(update, before.count + 1, workers)
-        if state.attempts.count >= _ATTEMPTS:
-            state.failure = (
-                f"Update {update} was tried {_ATTEMPTS} times, and each time a worker died: "
-                f"{', '.join(workers[:10])}. The estimator holds the newest state before it."
-            )
+    if state.lost and (state.begun or not turn.present()):
+        pool.count_loss(turn)
+    pool.count_unformed(turn)
     _conclude(turn)
 
 
@@ -377,8 +385,9 @@ _HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = {
     messages.UpdateTimed: pool.update_timed,
     messages.ProgressSeen: answers.progress_seen,
     messages.WorkerJoined: lambda turn, event: pool.worker_joined(turn, event.worker),
-    messages.WorkerLeft: lambda turn, event: pool.workers_left(turn, {event.worker}),
-    messages.Surveyed: pool.surveyed,
+    messages.WorkerLeft: pool.worker_left,
+    messages.LeaveRequested: lambda turn, event: leaving.leave_requested(turn, event.worker),
+    messages.Surveyed: lambda turn, event: pool.surveyed(turn, event, leaving.surveyed),
     messages.RankNotStarted: lambda turn, event: pool.not_started(turn, event.rank),
 }
 _WATCHES: Mapping[Phase, Callable[[Turn], None]] = {

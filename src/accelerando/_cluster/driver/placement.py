@@ -8,6 +8,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pickle import PicklingError
 from typing import Any, Protocol
 
 import dask
@@ -20,9 +21,9 @@ from torch.utils.data import Dataset, default_collate
 from accelerando._cluster.messages import RankId
 from accelerando._engine.data.chunks import ChunkFeed, share_out
 from accelerando._engine.data.feed import ArrayFeed, Feed, Order, Rows, leaves, map_leaves
-from accelerando._engine.data.loader import LoaderFeed
+from accelerando._engine.data.loader import LoaderFeed, own_generator
 from accelerando._engine.data.stream import StreamFeed
-from accelerando.exceptions import UnsupportedError
+from accelerando.exceptions import ClusterError, UnsupportedError
 
 # Per client: what is on the cluster, by content. An entry goes when the user's arrays go.
 _kept: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
@@ -81,11 +82,13 @@ class LoaderPlan:
 
     def build(self, data: Placed) -> Feed:
         dataset, drop_last, loader = data.content[0], self.drop_last, self.loader
+        options = self.options
+        if options.get("num_workers"):
+            # A fork would keep this worker's sockets open, so that others would not notice its end.
+            options = {"multiprocessing_context": "spawn", **options}
         if self.order is None:
-            return StreamFeed(dataset, self.options, drop_last=drop_last, loader=loader)
-        return LoaderFeed(
-            dataset, self.options, order=self.order, drop_last=drop_last, loader=loader
-        )
+            return StreamFeed(dataset, options, drop_last=drop_last, loader=loader)
+        return LoaderFeed(dataset, options, order=self.order, drop_last=drop_last, loader=loader)
 
 
 def plan_feed(feed: Feed, options: dict[str, Any], loader: type[Any]) -> FeedPlan:
@@ -113,6 +116,12 @@ def plan_feed(feed: Feed, options: dict[str, Any], loader: type[Any]) -> FeedPla
         return ChunkPlan(feed.lengths, feed.drop_last)
     if isinstance(feed, ArrayFeed):
         return ArrayPlan(feed.subset, feed.order, feed.drop_last)
+    if isinstance(feed, LoaderFeed) and (name := own_generator(feed.dataset)) is not None:
+        raise UnsupportedError(
+            f"{name} is a random generator of its own, which every rank would continue in its own "
+            "way. Draw from torch.rand, numpy.random or random instead, which are seeded by row, "
+            "or train in this process (client=None)."
+        )
     rest = {k: v for k, v in options.items() if k not in ("shuffle", "drop_last", "sampler")}
     return LoaderPlan(rest, getattr(feed, "order", None), feed.drop_last, loader)
 
@@ -187,7 +196,9 @@ def content_of(feed: Feed, validation_set: Any) -> Any:
     return [feed.dataset, validation_set]
 
 
-def place(client: Any, content: Any, owners: Sequence[Any], *, again: bool = False) -> Any:
+def place(
+    client: Any, content: Any, owners: Sequence[Any], worker: str, *, again: bool = False
+) -> Any:
     """Return a Dask future of the data, which is on the cluster already after the first fit.
 
     Parameters
@@ -199,22 +210,37 @@ def place(client: Any, content: Any, owners: Sequence[Any], *, again: bool = Fal
     owners : sequence
         The user's arrays: the data stay on the cluster while they exist. Empty for data that are
         sent anew with each fit.
+    worker : str
+        Receives the data; other workers fetch them from it.
     again : bool
         Send the data even if they were sent before: the last worker that had them is gone. The
         status of a future may still be "finished" then.
     """
     if not owners:
-        return client.scatter(Placed(content), hash=False)
+        return _scatter(client, content, worker)
     token = tokenize(content)
     with _lock:
         kept = _kept.setdefault(client, {})
         future = kept.get(token)
         if future is None or future.status != "finished" or again:
-            future = client.scatter(Placed(content), hash=False)
+            future = _scatter(client, content, worker)
             kept[token] = future
             for array in owners:
                 weakref.finalize(array, kept.pop, token, None)
     return future
+
+
+def _scatter(client: Any, content: Any, worker: str) -> Any:
+    try:
+        return client.scatter(Placed(content), workers=[worker], hash=False)
+    except (TypeError, AttributeError, PicklingError) as error:
+        kind = type(content[0]).__name__
+        cause = error.__cause__ or error
+        raise UnsupportedError(
+            f"The {kind} cannot be sent to the workers: {cause}. Open files and generators in "
+            "__getitem__ or __iter__, pass a function without arguments that returns the Dataset, "
+            "or train in this process (client=None)."
+        ) from error
 
 
 def _freeze(leaf: Any) -> Any:
@@ -256,12 +282,23 @@ class Chunks(Dataset[Any]):
         )
 
 
-def compute_chunks(client: Any, X: Any, y: Any) -> Chunks:
-    """Let the cluster compute the chunks of two Dask arrays, with the same rows in each pair."""
+def compute_chunks(client: Any, X: Any, y: Any, seconds: float) -> Chunks:
+    """Let the cluster compute the chunks of two Dask arrays, with the same rows in each pair.
+
+    A cluster without workers may take `seconds` to get one.
+    """
     X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
     y = y.rechunk({0: X.chunks[0], **dict.fromkeys(range(1, y.ndim), -1)})
     pairs = zip(X.to_delayed().ravel(), y.to_delayed().ravel(), strict=True)
     futures = client.compute([dask.delayed(_pair)(*pair) for pair in pairs])
+    try:
+        client.wait_for_workers(1, timeout=seconds)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"The cluster has had no worker for {seconds:g} s (worker_timeout) to compute the "
+            "chunks of X and y. Workers are asked for when training begins: start one before fit, "
+            "for example with cluster.scale(1)."
+        ) from error
     wait(futures)
     lengths = client.gather(client.map(_length, futures, pure=False))
     classes = None

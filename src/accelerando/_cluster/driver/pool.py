@@ -5,7 +5,7 @@ These decisions are the same in every phase of :mod:`accelerando._cluster.driver
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from accelerando._cluster.driver.sizing import Bound
 from accelerando._cluster.driver.state import (
     NO_STATE,
     Action,
+    Attempts,
     AwaitTasks,
     CancelTask,
     DriverState,
@@ -36,6 +37,9 @@ from accelerando._cluster.messages import RankId
 _START_SECONDS = 180.0  # for importing torch and fetching the data; then another rank is started
 _STOP_SECONDS = 5.0  # for a rank to end its task after Stop
 _RESENDS = 3
+_DEATHS = 3  # segments that lose a worker in the same update
+_STARTS = 8  # times that all workers leave while their ranks start
+_GROUPS = 3  # process groups in a row that cannot be formed
 
 
 def plural(count: int, word: str) -> str:
@@ -143,6 +147,8 @@ def recruit(turn: Turn) -> None:
         return
     wanted = max(turn.bound().ranks, state.ahead)
     missing = wanted - turn.count("starting", "ready", "training", "averaging")
+    if state.leaving:
+        missing += sum(info.worker in state.leaving for info in state.ranks.values())
     if missing <= 0:
         return
     taken = {info.worker for info in state.ranks.values()}
@@ -186,6 +192,58 @@ def drop(turn: Turn, rank: RankId, *, cancel: bool = True) -> None:
         turn.do(CancelTask(rank))
 
 
+def count_loss(turn: Turn) -> None:
+    """Count losses in the same update; give up if the update itself seems to end its workers.
+
+    After the loss of all members, training begins again from the driver's state. How far they
+    were is known roughly from their progress, and exactly from then on.
+    """
+    state, before, present = turn.state, turn.state.attempts, turn.present()
+    best = max((state.ranks[rank].key.update for rank in present), default=-1)
+    update = 1 + (max(best, state.here.update) if present else state.newest_update)
+    if before.update != update:
+        before = Attempts()
+    workers = (*before.workers, *state.lost)
+    state.attempts = Attempts(update, before.count + 1, workers)
+    if state.attempts.count >= _DEATHS:
+        state.failure = (
+            f"Update {update} has killed {plural(len(workers), 'worker')}: "
+            f"{', '.join(workers[:10])}. Its batch seems to end the process: by a crash of a "
+            "native library, or because the memory is too small for it. The estimator holds the "
+            "newest state before it. Look into the workers' logs, train with a smaller batch_size "
+            "or more memory per worker; partial_fit then continues."
+        )
+
+
+def count_unformed(turn: Turn) -> None:
+    """Count groups whose members are all there and do not reach each other; then give up."""
+    state = turn.state
+    if state.begun or state.lost or len(state.members) < 2:
+        return
+    state.unformed += 1
+    if state.unformed >= _GROUPS:
+        workers = ", ".join(state.ranks[rank].worker for rank in turn.present()[:10])
+        state.failure = (
+            f"Ranks on {workers} could not form a process group, {_GROUPS} times in a row: "
+            f"{state.unreached or 'they did not answer'}. Ranks connect to each other on ports "
+            "that the system chooses. Open all TCP ports between the workers (Linux chooses from "
+            "net.ipv4.ip_local_port_range), or start workers with --interface and the network that "
+            "they share. 'accelerando doctor --scheduler ADDRESS' tries every pair."
+        )
+
+
+def count_stillborn(turn: Turn) -> None:
+    """Give up if workers leave again and again while their rank starts."""
+    state = turn.state
+    if turn.count("ready", "training", "averaging") or state.failure is not None:
+        return
+    if len(state.stillborn) >= _STARTS * max(1, turn.bound().ranks):
+        state.failure = (
+            f"{plural(len(state.stillborn), 'worker')} left the cluster while a rank started "
+            f"there, and no update was made: {', '.join(state.stillborn[-10:])}."
+        )
+
+
 def free_start_blob(turn: Turn, rank: RankId) -> None:
     """Remove the state that was put for a rank, if the rank has not taken it."""
     if (blob := turn.state.start_blobs.pop(rank, None)) is not None:
@@ -211,8 +269,9 @@ def batch_size_changed(turn: Turn, event: messages.BatchSizeChanged) -> None:
 
 
 def ranks_allowed(turn: Turn, event: messages.RanksAllowed) -> None:
-    """Follow a policy."""
+    """Follow a policy; note which update begins."""
     state, most = turn.state, event.most
+    state.newest_update = max(state.newest_update, event.update)
     if most == state.sizing.allowed:
         return
     state.sizing = replace(state.sizing, allowed=most)
@@ -240,10 +299,21 @@ def update_timed(turn: Turn, event: messages.UpdateTimed) -> None:
 
 
 def worker_joined(turn: Turn, worker: str) -> None:
-    """Note a worker."""
-    if worker not in turn.state.workers:
-        turn.state.workers += (worker,)
+    """Note a worker: a new one, or one that was about to leave and stays."""
+    state = turn.state
+    state.leaving = {other: at for other, at in state.leaving.items() if other != worker}
+    if worker not in state.workers:
+        state.workers += (worker,)
     recruit(turn)
+
+
+def worker_left(turn: Turn, event: messages.WorkerLeft) -> None:
+    """Drop the ranks of a worker, unless Dask has only forgotten it and it waits for its rank."""
+    state, worker = turn.state, event.worker
+    if event.retired and worker in state.leaving:
+        return
+    state.leaving = {other: at for other, at in state.leaving.items() if other != worker}
+    workers_left(turn, {worker})
 
 
 def workers_left(turn: Turn, gone: set[str]) -> None:
@@ -252,6 +322,8 @@ def workers_left(turn: Turn, gone: set[str]) -> None:
     state.workers = tuple(worker for worker in state.workers if worker not in gone)
     for rank in [rank for rank, info in state.ranks.items() if info.worker in gone]:
         worker = state.ranks[rank].worker
+        if state.ranks[rank].status == "starting":
+            state.stillborn += (worker,)
         drop(turn, rank)
         turn.log("lost", f"Worker {worker} left the cluster; ranks left: {len(state.ranks)}.")
 
@@ -260,6 +332,7 @@ def not_started(turn: Turn, rank: RankId) -> None:
     """Forget a rank whose task could not be submitted; the next survey leads to another try."""
     worker = turn.state.ranks[rank].worker
     drop(turn, rank, cancel=False)
+    turn.state.stillborn += (worker,)
     turn.state.workers = tuple(other for other in turn.state.workers if other != worker)
     turn.log(
         "resend",
@@ -267,11 +340,18 @@ def not_started(turn: Turn, rank: RankId) -> None:
     )
 
 
-def surveyed(turn: Turn, event: messages.Surveyed) -> None:
-    """Compare with what Dask knows: workers, failed tasks, ranks that do not start."""
+def surveyed(
+    turn: Turn, event: messages.Surveyed, notice: Callable[[Turn, messages.Surveyed], None]
+) -> None:
+    """Compare with what Dask knows: workers, failed tasks, ranks that do not start.
+
+    `notice` looks at workers that are about to leave, if there are any.
+    """
     state = turn.state
-    state.workers = event.workers
-    present = set(event.workers)
+    if state.leaving or event.closing:
+        notice(turn, event)
+    state.workers = tuple(worker for worker in event.workers if worker not in state.leaving)
+    present = {*event.workers, *state.leaving}
     workers_left(turn, {info.worker for info in state.ranks.values()} - present)
     for rank, end in event.tasks.items():
         if rank in state.ranks and task_ended(turn, rank, end):

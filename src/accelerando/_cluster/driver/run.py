@@ -12,27 +12,37 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from accelerando._cluster import messages
 from accelerando._cluster.driver import state as actions
-from accelerando._cluster.driver.collect import DriverCopy
+from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
 from accelerando._cluster.driver.machine import step
 from accelerando._cluster.driver.placement import ChunkAssignment
-from accelerando._cluster.driver.progress import LiveProgress
 from accelerando._cluster.driver.sizing import Sizing, threads_for
 from accelerando._cluster.driver.state import DriverState, Phase, RankInfo
-from accelerando._cluster.driver.tasks import RankTasks
 from accelerando._cluster.job import ClusterJob
-from accelerando._cluster.mailbox import Mailbox, open_mailbox
-from accelerando._dask import ClusterScaling, host_of, stop_listening, threads_by_host, workers_of
+from accelerando._cluster.mailbox import Mailbox
+from accelerando._cluster.plugins import open_mailbox
+from accelerando._cluster.rank_task import Candidates, RankTasks
+from accelerando._dask import (
+    ClusterScaling,
+    closing_among,
+    host_of,
+    host_towards,
+    stop_listening,
+    threads_by_host,
+    workers_of,
+)
 from accelerando._engine._torch import unpack
+from accelerando._shield import shielded
 from accelerando.exceptions import ClusterError
 
 _WAIT_SECONDS = 0.1  # for an event; then the driver looks at Ctrl-C, progress and deadlines
 _SURVEY_SECONDS = 1.0
+_LARGE_MODEL = 1 << 20  # bytes of parameters; optimizers and replicas have several times as many
 
 
 @contextmanager
@@ -41,7 +51,14 @@ def cluster_trainer(job: ClusterJob) -> Iterator[ClusterTrainer]:
     run = uuid.uuid4().hex[:12]
     topic = f"accelerando-{run}"
     with contextlib.ExitStack() as stack:
+        stack.enter_context(shielded(job.client))
         mailbox = stack.enter_context(open_mailbox(job.client, run))
+        tensors = job.fit.model.components.named_parameters()
+        if sum(tensor.nbytes for _, tensor in tensors) >= _LARGE_MODEL:
+            from accelerando._cluster.direct import receive_large
+
+            host = host_towards(job.client.scheduler.address)
+            stack.enter_context(receive_large(mailbox, host))
         trainer = ClusterTrainer(job, mailbox, run, topic)
         # Objects that refer to each other in a circle would keep the user's arrays alive.
         stack.callback(vars(trainer).clear)
@@ -70,8 +87,11 @@ class ClusterTrainer:
         spec = job.fit.spec
         self.copy = DriverCopy(job.fit, job.add_records)
         self.tasks = RankTasks(job, mailbox.address, run, topic)
+        self.candidates = Candidates(job.client, self.tasks.log)
+        workers = workers_of(job.client)
         most = job.limits.max_workers if isinstance(job.limits.max_workers, int) else None
         self.scaling = ClusterScaling(job.client.cluster, most)
+        self.scaling.check(len(workers))
         self.chunks = ChunkAssignment(job.client, run, job.chunks)
         self.progress = LiveProgress(job.fit.state, job.progress)
         self.events = mailbox.events()
@@ -81,12 +101,13 @@ class ClusterTrainer:
             worker_timeout=job.worker_timeout,
             rank_timeout=spec.rank_timeout,
             averages=job.limits.averages,
-            workers=tuple(workers_of(job.client)),
+            workers=self.candidates.among(workers),
         )
         self._result: actions.Finish | actions.Fail | actions.RaiseFrom | None = None
         self._later: list[messages.DriverEvent] = []
         self._survey_at = 0.0
         self._interrupted = False
+        self._announced: set[str] = set()
 
     # -- what users and tests may read ------------------------------------------------------------
 
@@ -112,14 +133,15 @@ class ClusterTrainer:
         """Train to the end of the current epoch, whichever workers join or leave."""
         state, copy = self.job.fit.state, self.copy
         position = state.position
+        changed, patch = copy.changes()
         result = self._call(
             messages.TrainEpoch(
                 epoch=position.epoch,
                 until=position.until,
                 update=position.update,
                 averagings=state.averaging.count,
-                changed=copy.is_changed(),
-                patch={"groups": copy.group_settings()},
+                changed=changed,
+                patch=patch,
                 batch_size=copy.planned_batch_size(position.epoch),
                 next_batch_size=copy.planned_batch_size(position.epoch + 1),
                 n_examples=position.n_examples,
@@ -175,7 +197,8 @@ class ClusterTrainer:
             self.tasks.raise_from(result.rank)
         if isinstance(result, actions.Fail):
             cause = None if result.rank is None else self.tasks.exception_of(result.rank)
-            raise ClusterError(result.reason) from cause
+            remarks = self.candidates.remarks(self.state.stillborn)
+            raise ClusterError(result.reason + remarks) from cause
         return result
 
     def _ended(self) -> actions.Finish | actions.Fail | actions.RaiseFrom | None:
@@ -207,11 +230,18 @@ class ClusterTrainer:
         now = time.monotonic()
         if now > self._survey_at:
             self._survey_at = now + _SURVEY_SECONDS
-            yield messages.Surveyed(tuple(workers_of(self.job.client)), self.tasks.ended())
+            known = workers_of(self.job.client)
+            workers, closing = self.candidates.among(known), closing_among(known)
+            yield messages.Surveyed(workers, self.tasks.ended(), closing)
         else:
             yield messages.Tick()
 
     def _feed(self, event: messages.Event) -> None:
+        if isinstance(event, messages.WorkerJoined):
+            # The scheduler does not say what it is like.
+            known = workers_of(self.job.client)
+            if not self.candidates.among({w: known[w] for w in known if w == event.worker}):
+                return
         self.state, decided = step(self.state, event, time.monotonic())
         for action in decided:
             self._execute(action)
@@ -221,6 +251,7 @@ class ClusterTrainer:
     def _execute(self, action: actions.Action) -> None:
         match action:
             case actions.StartRank(rank, worker):
+                self._announce("starting", len(self.state.workers))
                 if not self.tasks.start(rank, worker):
                     self._later.append(messages.RankNotStarted(rank))
             case actions.Send(rank, command):
@@ -264,9 +295,24 @@ class ClusterTrainer:
             case actions.DropBlob(blob):
                 self.mailbox.drop(blob)
 
+    def _announce(
+        self, stage: Literal["starting", "training"], workers: int, ranks: int = 0
+    ) -> None:
+        """Print once that ranks are starting, and once how many train."""
+        if stage in self._announced:
+            return
+        self._announced.add(stage)
+        where = f"{workers} worker{'s' * (workers != 1)}"
+        texts = {
+            "starting": f"Ranks are starting; the cluster has {where}.",
+            "training": f"Training with {ranks} rank{'s' * (ranks != 1)} on {where}.",
+        }
+        self.tasks.announce(texts[stage])
+
     def _start_segment(self, action: actions.StartSegment) -> None:
         """Send TrainSegment to each member, with what the machine does not know."""
         workers = {rank: self.state.ranks[rank].worker for rank in action.members}
+        self._announce("training", len(set(workers.values())), len(workers))
         intact = dict(zip(action.members, action.intact, strict=True))
         chunks = self.chunks.assign(workers, intact, action.segment)
         threads = {}
@@ -290,5 +336,6 @@ class ClusterTrainer:
                 chunks=chunks[rank][0],
                 deposit=chunks[rank][1],
                 unused=action.unused,
+                careful=action.careful,
             )
             self.mailbox.send(rank, command)

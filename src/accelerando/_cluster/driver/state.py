@@ -83,7 +83,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Attempts:
-    """How often a member was lost in the same update, and on which workers."""
+    """How often a member was lost in the same update, and on which workers.
+
+    If nobody survived, the update is an estimate. Segments after that are careful, so that the
+    update of the next loss is known exactly.
+    """
 
     update: int = -1
     count: int = 0
@@ -109,7 +113,9 @@ class DriverState:
     changed : bool
         Whether ranks still have to load a change that was made on the driver.
     workers : tuple of str
-        The workers of the cluster.
+        The workers of the cluster, without those that are leaving.
+    leaving : mapping
+        Workers that are about to leave, and since when that is known.
     ranks : mapping
         All ranks that were neither stopped nor lost, oldest first.
     counts : mapping
@@ -154,6 +160,10 @@ class DriverState:
         States that the driver put for a first member, by rank, until the rank answers.
     attempts : Attempts
         Segments that failed in the same update.
+    stillborn : tuple of str
+        Workers that left while their rank started, since a rank had a state.
+    unformed, unreached : int, str
+        Process groups that could not be formed, one after the other, and why.
     failure : str or None
         The error to raise when the best state was collected.
     """
@@ -168,6 +178,7 @@ class DriverState:
     changed: bool = False
     interrupted: bool = False
     workers: tuple[str, ...] = ()
+    leaving: Mapping[str, float] = field(default_factory=dict)
     ranks: dict[RankId, RankInfo] = field(default_factory=dict)
     counts: dict[Status, int] = field(default_factory=dict)
     started: int = 0
@@ -200,6 +211,9 @@ class DriverState:
     parts: Mapping[int, Mapping[RankId, str]] = field(default_factory=dict)
     start_blobs: dict[RankId, str] = field(default_factory=dict)
     attempts: Attempts = Attempts()
+    stillborn: tuple[str, ...] = ()
+    unformed: int = 0
+    unreached: str = ""
     failure: str | None = None
 
 
@@ -260,6 +274,7 @@ class StartSegment:
     patch: dict[str, Any]
     unused: bool | None
     intact: tuple[bool, ...]
+    careful: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from accelerando._cluster.job import RankModel
 from accelerando._cluster.mailbox import Inbox, Mailbox
 from accelerando._cluster.messages import (
     BatchSizeChanged,
@@ -16,12 +19,24 @@ from accelerando._cluster.messages import (
     RanksAllowed,
     UpdateTimed,
 )
-from accelerando._engine._torch import pack
+from accelerando._engine._torch import as_tensor, pack
 from accelerando._engine.comm.communicator import UpdateResult
 from accelerando._engine.comm.process_group import ProcessGroup
 from accelerando._engine.data.feed import Batch
 from accelerando._engine.loop import Fit
 from accelerando._engine.position import Part
+from accelerando._engine.state import TrainState
+from accelerando._engine.structure import (
+    Description,
+    describe,
+    differences,
+    pack_attributes,
+    pack_structure,
+    set_attributes,
+    set_evaluated,
+    set_frozen,
+    unpack_structure,
+)
 
 _PROGRESS_SECONDS = 0.25
 _USUAL = 20  # a rank may take this many times the usual update before it counts as silent
@@ -65,6 +80,80 @@ class Timing:
     seconds: list[float] = field(default_factory=list)
 
 
+class RankCopy:
+    """A rank's model, as far as it is more than the state: received, patched and sent.
+
+    Parameters
+    ----------
+    trained : RankModel
+        Of this rank.
+    """
+
+    def __init__(self, trained: RankModel) -> None:
+        self.trained = trained
+        self._sent = Description()  # what the driver had sent
+        self._changed: dict[str, None] = {}  # attributes that were others at some time since then
+
+    def adopt(self, structure: bytes) -> bool:
+        """Use the model of another process; return False if this rank has one like it."""
+        components = unpack_structure(self.trained.model.components, structure)
+        if components is not None:
+            self.trained.adopt(components)
+        self._sent, self._changed = describe(self.trained.model.components, numbers=False), {}
+        return components is not None
+
+    def patch(self, patch: dict[str, Any], update: int) -> None:
+        """Apply what callbacks on the driver changed besides the state.
+
+        What updates change, too, such as a learning rate with a scheduler, is left alone if this
+        rank is further than the driver was.
+        """
+        model = self.trained.model
+        is_new = patch.get("update", update) == update
+        groups = patch.get("groups", ()) if is_new else ()
+        for optimizer, settings in zip(model.optimizers, groups, strict=False):
+            for group, values in zip(optimizer.param_groups, settings, strict=True):
+                group.update(values)
+        if "attributes" in patch and is_new:
+            set_attributes(model.components, base64.b64decode(patch["attributes"]))
+            self.trained.adopt(model.components)
+            self._sent = describe(model.components, numbers=False)
+        if "frozen" in patch:
+            set_frozen(model.components, patch["frozen"])
+            set_evaluated(model, patch["evaluated"])
+
+    def evaluate(
+        self, state: TrainState, read: Callable[[int], Any], numbers: Sequence[int]
+    ) -> dict[str, Any]:
+        """Return loss and predictions of validation batches, by the average of the weights."""
+        components, average = self.trained.model.components, state.ema
+        results: dict[str, Any] = {}
+        with nullcontext() if average is None else average.shown(components):
+            for number in numbers:
+                loss, y_pred = self.trained.evaluate(read(number))
+                results[str(number)] = [loss.detach(), y_pred]
+        return results
+
+    def pack(self, state: TrainState, parts: Part, records_after: int = 0) -> bytes:
+        """Return parts of the state; with the model, what its forward passes have changed of it."""
+        content = state.state_dict(parts, records_after=records_after)
+        if Part.MODEL in parts:
+            components = self.trained.model.components
+            now = describe(components, numbers=False)
+            # All that ever changed: the driver may drop a checkpoint, or have an older one.
+            self._changed.update(dict.fromkeys(differences(self._sent.attributes, now.attributes)))
+            names = [name for name in self._changed if name not in now.fixed]
+            if names:
+                content["attributes"] = as_tensor(pack_attributes(components, names))
+        return pack(content)
+
+    def pack_whole(self, state: TrainState, parts: Part) -> bytes:
+        """Return parts of the state and the model, for ranks that may have another one."""
+        components = self.trained.model.components
+        structure = pack_structure(components, describe(components, numbers=False))
+        return pack({**state.state_dict(parts), "structure": as_tensor(structure)})
+
+
 class RankHooks:
     """Hooks of the engine on a rank.
 
@@ -83,12 +172,16 @@ class RankHooks:
         The number of the segment.
     timing : Timing
         Durations so far.
-    gradients_ready : callable
-        Calls the callbacks that act on gradients.
+    trained : RankModel
+        Calls the callbacks that act on gradients and after updates.
+    pack_state : callable
+        Returns parts of the state as bytes.
     log_event : callable
         Publishes progress.
     averages : bool
         Whether every member has a part of a checkpoint.
+    careful : bool
+        Whether to report before each update, which may end this process.
     """
 
     fit: Fit  # set by the rank, which builds the fit with these hooks
@@ -101,16 +194,19 @@ class RankHooks:
         group: ProcessGroup,
         segment: int,
         timing: Timing,
-        gradients_ready: Callable[[Batch], None],
+        trained: RankModel,
+        pack_state: Callable[[TrainState, Part, int], bytes],
         log_event: Callable[[dict[str, Any]], None],
         *,
         averages: bool,
+        careful: bool = False,
     ) -> None:
         self.mailbox, self.inbox, self.rank = mailbox, inbox, rank
         self.group, self.segment, self.timing = group, segment, timing
-        self.gradients_ready = gradients_ready
+        self.gradients_ready, self.updated = trained.gradients_ready, trained.updated
+        self.pack_state = pack_state
         self.log_event = log_event
-        self.averages = averages
+        self.averages, self.careful = averages, careful
         self.is_first = group.shard.rank == 0
         self._batch_size = 0
         self._workers: int | None = None
@@ -119,12 +215,18 @@ class RankHooks:
         self._next_progress = self._last
         self._examples: int | None = None
         self._bytes, self._waited = 0, 0.0
+        self._sent = 0  # the newest update whose record is in a checkpoint of this segment
 
     def before_update(self, batch: Batch) -> None:
         if self._examples is None:
             self._examples = self.fit.state.position.examples
+        if self.careful and self.is_first:
+            state = self.fit.state
+            now = RanksAllowed(self.rank, state.settings.workers, state.position.update)
+            self.mailbox.report(now)
 
     def after_update(self, batch: Batch, result: UpdateResult) -> None:
+        self.updated(batch, result)
         now = time.perf_counter()
         self._report_decisions()
         self._time(now - self._last)
@@ -188,7 +290,9 @@ class RankHooks:
         self.fit.comm.flush(state)
         parts = FIRST_MEMBER_PARTS if self.is_first else OTHER_MEMBER_PARTS
         blob = f"checkpoint/{update}/{self.rank}"
-        self.mailbox.put(blob, pack(state.state_dict(parts)))
+        # The driver has the records of the checkpoint before; later it collects all of them.
+        self.mailbox.put(blob, self.pack_state(state, parts, self._sent))
+        self._sent = update
         count = state.averaging.count
         self.mailbox.report(CheckpointSent(self.rank, blob, self.segment, update, count))
 

@@ -16,11 +16,12 @@ from accelerando._cluster.driver.placement import Placed, withdraw
 from accelerando._cluster.driver.sizing import threads_each
 from accelerando._cluster.job import RankSpec
 from accelerando._cluster.mailbox import Inbox, Mailbox, MailboxGone
-from accelerando._cluster.worker.hooks import Paused, RankHooks, Timing
-from accelerando._engine._torch import pack, unpack
+from accelerando._cluster.worker.hooks import Paused, RankCopy, RankHooks, Timing
+from accelerando._cluster.worker.knock import knock
+from accelerando._engine._torch import from_tensor, pack, unpack
 from accelerando._engine.comm.ddp import DDPAllReduce
 from accelerando._engine.comm.local_sgd import LocalSGD
-from accelerando._engine.comm.process_group import ProcessGroup, form, is_lost_contact
+from accelerando._engine.comm.process_group import LostContact, ProcessGroup, form
 from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, only_tensors
 from accelerando._engine.loop import Fit, train_epoch
@@ -77,6 +78,7 @@ class Rank:
         self.timing = Timing()
         self.error_feedback: dict[str, torch.Tensor | None] = {}  # gradients not sent yet
         self._begun = False
+        self._wired: list[int] | None = None  # the parameters that DDP knows
         self._inbox: Inbox | None = None
 
     @property
@@ -90,6 +92,7 @@ class Rank:
         """Do what takes long the first time: imports, building the model, a group of one."""
         spec, state = self.spec, self.state
         self.trained = spec.builder.build()
+        self.copy = RankCopy(self.trained)
         state.adopt(spec.fit.control, spec.fit.strategy, None)
         state.components = self.trained.model.components
         self.feed = spec.feed.build(self.data)
@@ -104,14 +107,8 @@ class Rank:
         self.leave_group()
 
     def _form(self, store: Any, rank: int, size: int) -> Any:
-        return form(
-            store,
-            rank,
-            size,
-            seconds=_FORMING_SECONDS,
-            address=self.host,
-            device=self.trained.device,
-        )
+        options: Any = {"address": self.host, "device": self.trained.device}
+        return form(store, rank, size, seconds=_FORMING_SECONDS, **options)
 
     def _communicator(self, group: ProcessGroup, *, unused: bool | None) -> DDPAllReduce | LocalSGD:
         spec = self.fit_spec
@@ -134,6 +131,7 @@ class Rank:
             looks_at_parts=bool(control.looks_at_parts),
             sums=spec.sums,
             unused=unused,
+            exact_mass=not spec.every_row_counts,
             compressor=spec.compressor,
             memory=self.error_feedback,
         )
@@ -183,16 +181,13 @@ class Rank:
         parts = Part(0)
         for name in command.parts:
             parts |= Part[name]
-        self.mailbox.put(command.blob, pack(self.state.state_dict(parts)))
+        self.mailbox.put(command.blob, self.copy.pack(self.state, parts))
         self.mailbox.report(messages.StateSent(self.rank, command.blob, *self._progress()))
 
     def evaluate(self, command: messages.Evaluate) -> None:
         """Evaluate some of the validation batches."""
         assert self.validation is not None
-        results: dict[str, Any] = {}
-        for number in command.batches:
-            loss, y_pred = self.trained.evaluate(self.validation(number))
-            results[str(number)] = [loss.detach(), y_pred]
+        results = self.copy.evaluate(self.state, self.validation, command.batches)
         sendable = only_tensors([y_pred for _, y_pred in results.values()])
         if sendable:
             self.mailbox.put(command.blob, pack(results))
@@ -205,19 +200,14 @@ class Rank:
         generation = self.generation
         try:
             self.comm.average_now(self.state)
-        except RuntimeError as error:
-            if not is_lost_contact(error):
-                raise
+        except LostContact:
             outcome = "lost"
             self.leave_group()
-        self._report_end(generation, outcome, None)
+        self._report_end(generation, outcome, None, self._begun)
 
-    def _report_end(self, generation: int, outcome: messages.Outcome, unused: bool | None) -> None:
-        self.mailbox.report(
-            messages.SegmentEnded(
-                self.rank, generation, outcome, *self._progress(), unused, self._begun
-            )
-        )
+    def _report_end(self, generation: int, outcome: messages.Outcome, *rest: Any) -> None:
+        where = (*self._progress(), *rest)
+        self.mailbox.report(messages.SegmentEnded(self.rank, generation, outcome, *where))
 
     # -- a segment --------------------------------------------------------------------------------
 
@@ -227,6 +217,7 @@ class Rank:
         self._begun = False
         unused = command.unused
         outcome: messages.Outcome = "lost"
+        reason = ""
         try:
             if command.threads is not None:
                 torch.set_num_threads(threads_each(*command.threads, processors()))
@@ -242,16 +233,17 @@ class Rank:
             self._drop_records(command.records_after)
             self.state.seconds = command.seconds + time.perf_counter() - started
             outcome = self._train(command)
-        except Abandoned:
+        except Abandoned as error:
             self.leave_group()
+            reason = str(error.__cause__ or "")
         except Exception as error:
-            if not is_lost_contact(error):
+            if self.group is None or self.group.lost is None:
                 raise
             error.__traceback__ = None  # its frames hold the group, which must be released
             self.leave_group()
         if isinstance(self.comm, DDPAllReduce):
             unused = self.comm.unused
-        self._report_end(command.generation, outcome, unused)
+        self._report_end(command.generation, outcome, unused, self._begun, reason)
 
     def _hold_chunks(self, command: messages.TrainSegment) -> None:
         """Hold the chunks that this segment gives to this rank; wait for those on their way."""
@@ -281,6 +273,8 @@ class Rank:
         def forming() -> None:
             try:
                 store = PrefixStore(f"group/{command.generation}", self.mailbox.connect())
+                if command.careful:
+                    knock(store, command.group_rank, command.group_size, self.host)
                 formed.append(self._form(store, command.group_rank, command.group_size))
             except Exception as error:
                 formed.append(error)
@@ -297,6 +291,7 @@ class Rank:
         self.group = ProcessGroup(formed[0], self.trained.device)
         if not self.averages:
             self.comm = self._communicator(self.group, unused=command.unused)
+            self._wired = [id(p) for p in self.trained.model.components.learnable()]
         self.generation = command.generation
         self.timing = Timing(command.generation)
 
@@ -307,10 +302,12 @@ class Rank:
         content = None
         if group.shard.rank == source:
             if blob is None:
-                content = pack(state.state_dict(BROADCAST_PARTS))
+                content = self.copy.pack_whole(state, BROADCAST_PARTS)
             else:
                 content = self.mailbox.take(blob)
         found = unpack(group.broadcast(content, source))
+        if "structure" in found:
+            self._adopt(from_tensor(found["structure"]))
         if not isinstance(self.comm, LocalSGD) or blob is not None:
             state.load_state_dict(found)
             return
@@ -336,7 +333,8 @@ class Rank:
         while state.position.epoch < command.epoch:
             state.end_epoch()
         state.position.until = command.until
-        self._patch_groups(command.patch)
+        self.copy.patch(command.patch, state.position.update)
+        comm = self._rewire(command, comm)
         group.begin_segment()
         hooks = RankHooks(
             self.mailbox,
@@ -345,9 +343,11 @@ class Rank:
             group,
             command.segment,
             self.timing,
-            self.trained.gradients_ready,
+            self.trained,
+            self.copy.pack,
             self.log_event,
             averages=self.averages,
+            careful=command.careful,
         )
         hooks.fit = fit = Fit(self.fit_spec, state, self.trained.model, self.feed, comm, hooks)
         try:
@@ -359,12 +359,34 @@ class Rank:
             del hooks.fit  # a cycle would keep the process group alive for a while
         return "epoch"
 
-    def _patch_groups(self, patch: dict[str, Any]) -> None:
-        """Apply what callbacks on the driver may have set: learning rates, momentum, ..."""
-        optimizers = self.trained.model.optimizers
-        for optimizer, settings in zip(optimizers, patch.get("groups", ()), strict=False):
-            for group, values in zip(optimizer.param_groups, settings, strict=True):
-                group.update(values)
+    def _adopt(self, structure: bytes) -> None:
+        """Use the model of another process if it is not like the one that this rank has."""
+        if self.copy.adopt(structure):
+            if isinstance(self.comm, DDPAllReduce):
+                self.comm.release_model()
+                self._wired = None
+            self.state.components = self.trained.model.components
+
+    def _rewire(
+        self, command: messages.TrainSegment, comm: DDPAllReduce | LocalSGD
+    ) -> DDPAllReduce | LocalSGD:
+        """Let DDP look at the parameters again if others than before are trained."""
+        wired = [id(p) for p in self.trained.model.components.learnable()]
+        same = wired == self._wired and not command.patch.get("rewired")
+        if same or isinstance(comm, LocalSGD):
+            return comm
+        if self._wired is not None:
+            comm.release_model()
+        assert self.group is not None
+        self.comm = self._communicator(self.group, unused=command.unused)
+        self._wired = wired
+        return self.comm
+
+    def close(self) -> None:
+        """Release the process group, and end the worker processes that read the data."""
+        self.leave_group()
+        if hasattr(getattr(self, "feed", None), "close"):
+            self.feed.close()  # type: ignore[attr-defined]
 
     def leave_group(self) -> None:
         """Release the process group, so that ranks that wait for this one notice."""

@@ -1,0 +1,224 @@
+"""Plugins of a run: the scheduler serves its mailbox, workers wait for their ranks to leave.
+
+The scheduler outlives every worker and knows which ones join, leave, and are about to leave. If it
+cannot serve the mailbox (it has no torch, or its ports are closed to the driver), the driver does.
+
+A worker that gets SIGTERM (preemption), is retired or closed tells the driver, and waits a while
+until its rank has left the membership: no update is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from distributed import SchedulerPlugin, WorkerPlugin
+
+from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone, serve_store
+from accelerando._cluster.messages import LeaveRequested, WorkerEvent, WorkerJoined, WorkerLeft
+from accelerando._cluster.seal import new_secret
+from accelerando._dask import (
+    drop_late,
+    forget_plugin,
+    host_of,
+    host_towards,
+    plugin_of,
+    ranks_on,
+)
+from accelerando._shield import unregister
+
+_GRACE_SECONDS = 25.0  # for a rank to leave; SLURM and Kubernetes kill 30 s after SIGTERM
+_LOOK_SECONDS = 0.02
+
+# -- what Dask says ------------------------------------------------------------------------------
+
+
+def change_of_status(event: Any) -> tuple[str, str] | None:
+    """Return the status of a worker before and after, if the scheduler logged that it changed.
+
+    Examples
+    --------
+    >>> change_of_status({"action": "worker-status-change", "prev-status": "running",
+    ...                   "status": "closing_gracefully"})
+    ('running', 'closing_gracefully')
+    """
+    if not isinstance(event, dict) or event.get("action") != "worker-status-change":
+        return None
+    return str(event["prev-status"]), str(event["status"])
+
+
+def is_closing(worker: Any) -> bool:
+    """Return True on a worker that is about to leave."""
+    return worker.status.name in ("closing", "closing_gracefully")
+
+
+def ends_by_sigterm(worker: Any) -> bool:
+    """Return True if SIGTERM to this process ends the worker at once.
+
+    That is so below a nanny, and for ``dask worker --no-nanny``, whose handler does not close the
+    worker. Handlers can be set in the main thread only.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    below_nanny = bool(worker.nanny) and handler is signal.SIG_DFL
+    of_dask = getattr(handler, "__module__", None) == "distributed._signals"
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return in_main_thread and (below_nanny or of_dask)
+
+
+# -- on the scheduler -----------------------------------------------------------------------------
+
+
+class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
+    """Serve the mailbox of one run on the Dask scheduler.
+
+    It reports workers that join and leave, or are about to. When the driver's client leaves, in
+    whatever way, it closes the store: that is how ranks notice.
+    """
+
+    def __init__(self, run: str, client: str) -> None:
+        self.name = f"accelerando-{run}"
+        self.client = client
+        self.secret = new_secret()
+        self.mailbox: Mailbox | None = None
+        self.retiring: set[str] = set()
+
+    async def start(self, scheduler: Any) -> None:
+        """Serve the store; torch may take seconds to import, so not on the event loop."""
+        host = host_of(scheduler.address)
+        store = await asyncio.to_thread(serve_store, host)
+        self.mailbox = Mailbox(Address(host, store.port, self.secret), store)
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:
+        """Report a worker that joined."""
+        self._report(WorkerJoined(worker))
+
+    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
+        """Report a worker that died, was retired, or is restarted by its Nanny."""
+        self._report(WorkerLeft(worker, retired=worker in self.retiring))
+        self.retiring.discard(worker)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Report a worker that is about to leave, and one that stays after all."""
+        change = change_of_status(msg)
+        if change is None:
+            return
+        before, after = change
+        if after == "closing_gracefully":
+            self.retiring.add(topic)
+            self._report(LeaveRequested(topic))
+        elif after == "closing":
+            self.retiring.discard(topic)  # it is removed when it has ended
+            self._report(LeaveRequested(topic))
+        elif before == "closing_gracefully":
+            self.retiring.discard(topic)
+            self._report(WorkerJoined(topic))
+
+    def _report(self, event: WorkerEvent) -> None:
+        if self.mailbox is not None:
+            with contextlib.suppress(MailboxGone):
+                self.mailbox.report(event)
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Close the store when the driver is gone."""
+        if client == self.client:
+            self.mailbox = None
+            forget_plugin(scheduler, self.name)
+            drop_late(scheduler, self.name)
+
+    async def close(self) -> None:
+        """Close the store."""
+        self.mailbox = None
+
+
+def _address(name: str, dask_scheduler: Any = None) -> Address | None:
+    plugin = plugin_of(dask_scheduler, name)
+    return None if plugin is None or plugin.mailbox is None else plugin.mailbox.address
+
+
+# -- on workers -----------------------------------------------------------------------------------
+
+_registered: dict[str, LeavePlugin] = {}  # of this process
+_handler: Any = signal.SIG_DFL  # of SIGTERM, before the first of them
+
+
+class LeavePlugin(WorkerPlugin):  # type: ignore[misc]
+    """Let the rank of one run leave the membership before its worker ends."""
+
+    def __init__(self, run: str, address: Address) -> None:
+        self.name = f"accelerando-leave-{run}"
+        self.address = address
+        self.worker: Any = None
+
+    def setup(self, worker: Any) -> None:
+        """Listen to SIGTERM, if it would end the worker at once."""
+        global _handler  # noqa: PLW0603  the handlers of a process are global, too
+        self.worker = worker
+        _registered[self.name] = self
+        if ends_by_sigterm(worker):
+            _handler = signal.signal(signal.SIGTERM, _terminate)
+
+    async def teardown(self, worker: Any) -> None:
+        """Wait for the rank if the worker is closing, not if the fit is over."""
+        if is_closing(worker) and ranks_on(worker):
+            await asyncio.to_thread(self.report)
+            end = time.monotonic() + _GRACE_SECONDS
+            while ranks_on(worker) and time.monotonic() < end:
+                await asyncio.sleep(_LOOK_SECONDS)
+        _registered.pop(self.name, None)
+        if not _registered and signal.getsignal(signal.SIGTERM) is _terminate:
+            signal.signal(signal.SIGTERM, _handler)
+
+    def report(self) -> None:
+        """Tell the driver."""
+        with contextlib.suppress(MailboxGone):
+            Mailbox(self.address).report(LeaveRequested(self.worker.address))
+
+
+def _terminate(*_: Any) -> None:
+    signal.signal(signal.SIGTERM, _handler)  # a second one does not wait
+    threading.Thread(target=_leave_and_end, name="accelerando-leave", daemon=True).start()
+
+
+def _leave_and_end() -> None:
+    """Wait until the ranks of this process have left, then end as SIGTERM does."""
+    plugins = [plugin for plugin in _registered.values() if ranks_on(plugin.worker)]
+    for plugin in plugins:
+        plugin.report()
+    end = time.monotonic() + _GRACE_SECONDS
+    while any(ranks_on(plugin.worker) for plugin in plugins) and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+# -- on the driver --------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
+    """Open the mailbox of one run; leave nothing behind."""
+    plugin = MailboxPlugin(run, client.id)
+    try:
+        client.register_plugin(plugin)
+        address = client.run_on_scheduler(_address, plugin.name)
+        mailbox = None if address is None else Mailbox(Address(*address))
+    except Exception:  # whatever prevents it: no torch, no port, no permission
+        mailbox = None
+    if mailbox is None:
+        host = host_towards(client.scheduler.address)
+        store = serve_store(host)
+        mailbox = Mailbox(Address(host, store.port, plugin.secret), store)
+    leave = LeavePlugin(run, mailbox.address)
+    try:
+        client.register_plugin(leave)
+        yield mailbox
+    finally:
+        unregister(client, leave.name)
+        with contextlib.suppress(Exception):
+            client.unregister_scheduler_plugin(plugin.name)

@@ -1,0 +1,53 @@
+"""Find out which members of a process group cannot reach each other.
+
+PyTorch's gloo waits for a minute and does not say which connection fails. So after a group that
+could not be formed, the members of the next one try first, on ports that the system chooses, as
+gloo's are.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+_KNOCK_SECONDS = 5.0  # for a connection; in a network it takes milliseconds
+_OPEN_SECONDS = 60.0  # members knock at about the same time
+
+
+def knock(store: Any, rank: int, size: int, host: str, seconds: float = _KNOCK_SECONDS) -> None:
+    """Connect to all other members, and let them connect to this one.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        Where members exchange their addresses.
+    rank, size : int
+        This member, and the number of members.
+    host : str
+        The address of this member.
+    seconds : float
+        Time for a connection.
+
+    Raises
+    ------
+    ConnectionError
+        With both addresses, the port, and what the system says.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = socket.create_server((host, 0), family=family, backlog=128)
+    # Connections wait in the backlog; nobody has to accept them.
+    timer = threading.Timer(_OPEN_SECONDS, server.close)
+    timer.daemon = True
+    timer.start()
+    store.set(f"knock/{rank}", f"{host} {server.getsockname()[1]}")
+    for other in range(size):
+        if other == rank:
+            continue
+        there, port = store.get(f"knock/{other}").decode().rsplit(" ", 1)
+        try:
+            socket.create_connection((there, int(port)), timeout=seconds).close()
+        except OSError as error:
+            raise ConnectionError(
+                f"{host} cannot connect to {there}, for example on port {port} ({error})"
+            ) from error
