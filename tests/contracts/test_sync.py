@@ -246,12 +246,12 @@ def test_bytes_of_virtual_ranks_that_average_gradients(line):
     assert frame["batch_size"].tolist() == [48, 48, 24]
 
 
-def test_parameters_that_a_callback_changes_reach_all_ranks(digits):
+@pytest.mark.parametrize("way", [torch.Tensor.detach, lambda tensor: tensor.data])
+def test_parameters_that_a_callback_changes_reach_all_ranks(way, digits):
     class Zero(Callback):
         def on_epoch_end(self, net, **kwargs):
-            with torch.no_grad():
-                for parameter in net.module_.parameters():
-                    parameter.zero_()
+            for parameter in net.module_.parameters():
+                way(parameter).zero_()
 
     net = ranks(PeriodicAveraging(50), callbacks=[Zero()], lr=1e-12, max_epochs=2).fit(*digits)
     assert all(float(t.abs().max()) < 1e-6 for r in net._state_.replicas.tensors for t in r[:6])

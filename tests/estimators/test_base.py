@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import pytest
+import torch
 from sklearn.base import clone
 from torch import nn
 
@@ -13,7 +15,7 @@ from accelerando.compress import QSGD, TernGrad
 from accelerando.estimators._base import PIECES, ConfiguredNet
 from accelerando.estimators._parameters import OURS
 from accelerando.sync import PeriodicAveraging
-from tests.nets import classifier, regressor
+from tests.nets import MLP, classifier, parameters_of, regressor
 
 
 class FakeClient:
@@ -143,3 +145,14 @@ def test_a_parameter_like_no_other_has_none(line):
     with pytest.raises(ValueError, match="unexpected argument") as caught:
         regressor(xyzzy=3).fit(*line)
     assert "Did you mean" not in str(caught.value)
+
+
+def test_a_class_that_pickle_does_not_find_is_copied_by_value(digits):
+    """As on a worker, where the class of a script is not the one that has its name there."""
+    script = type("MLP", (MLP,), {"__module__": MLP.__module__, "__qualname__": "MLP"})
+    net = classifier(script, max_epochs=1).fit(*digits)
+    with pytest.raises(pickle.PicklingError, match="not the same object"):
+        pickle.dumps(net.module_)
+    twin = copy.deepcopy(net)
+    assert torch.equal(parameters_of(twin), parameters_of(net))
+    assert twin.predict(digits[0]).tolist() == net.predict(digits[0]).tolist()

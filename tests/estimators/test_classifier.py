@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from accelerando import NeuralNetClassifier
-from tests.nets import classifier, parameters_of
+from tests.nets import Items, classifier, parameters_of
 
 
 def test_every_parameter_is_spelled_out_and_given_by_name():
@@ -62,7 +62,7 @@ def test_weights_of_classes_multiply_those_of_examples(digits):
 
 def test_weights_of_classes_need_classes(digits):
     X, y = digits
-    data = TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
+    data = Items(X, y.astype("float32"))  # labels that are no integers
     with pytest.raises(ValueError, match="class_weight needs y"):
         classifier(train_split=None).fit(data, None, class_weight="balanced")
 

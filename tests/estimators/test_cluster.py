@@ -16,12 +16,10 @@ from torch.utils.data import DataLoader
 from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, Batch
 from accelerando.estimators import _cluster as module
-from accelerando.estimators._cluster import (
-    NetBuilder,
-    check_callbacks,
-    chunks_of,
-    gradient_callbacks,
-)
+from accelerando.estimators import _data as data_module
+from accelerando.estimators._check_ranks import check_callbacks, rank_callbacks
+from accelerando.estimators._cluster import NetBuilder
+from accelerando.estimators._data import chunks_of
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import ModelAveraging, PeriodicAveraging
 from tests.nets import Items, classifier, parameters_of
@@ -33,7 +31,7 @@ def initialized(**params):
 
 def built(net, fit_params=None):
     """Return a rank's model, from what is pickled to it."""
-    builder = NetBuilder(module._clone_for_ranks(net), gradient_callbacks(net), fit_params or {})
+    builder = NetBuilder(module._clone_for_ranks(net), rank_callbacks(net), fit_params or {})
     return cloudpickle.loads(cloudpickle.dumps(builder)).build()
 
 
@@ -124,7 +122,6 @@ class Both(OnGradients, PerBatch):
     [
         (PerBatch(), "on_epoch_end"),
         (Both(), "on_epoch_end"),
-        (LRScheduler("StepLR", step_size=5, step_every="batch"), "step_every='epoch'"),
         (EpochScoring("accuracy", on_train=True), "use_caching=False"),
     ],
 )
@@ -153,7 +150,7 @@ def test_callbacks_that_can_do_without_are_accepted(callback):
 
 def test_gradient_callbacks_are_those_that_do_nothing_else():
     net = initialized(callbacks=[("a", OnGradients()), ("b", Callback())])
-    assert [name for name, _ in gradient_callbacks(net)] == ["a"]
+    assert [name for name, _ in rank_callbacks(net)] == ["a"]
 
 
 # -- Dask arrays ----------------------------------------------------------------------------------
@@ -190,9 +187,7 @@ def test_a_given_validation_set_is_no_split(digits, monkeypatch):
     split = predefined_split(Dataset(*digits))
     net = classifier(client="client", data="shard", train_split=split)
     seen = []
-    monkeypatch.setattr(
-        module.placement, "compute_chunks", lambda client, X, y: seen.append(client)
-    )
+    monkeypatch.setattr(data_module, "compute_chunks", lambda client, *rest: seen.append(client))
     chunks_of(net, *dask_arrays(digits))
     assert seen == ["client"]
 

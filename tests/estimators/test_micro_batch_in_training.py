@@ -42,7 +42,8 @@ def test_every_part_goes_through_the_model(digits):
 
     net = classifier(Look, batch_size=100, micro_batch_size=30, max_epochs=1, train_split=None)
     net.fit(*digits)
-    assert sizes == [30, 30, 30, 10] * 6
+    # Before a batch is divided for the first time, it is compared with two parts of it.
+    assert sizes == [100, 62, 38] + [30, 30, 30, 10] * 6
 
 
 def test_auto_weighs_what_a_row_keeps(digits):

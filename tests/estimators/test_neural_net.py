@@ -38,10 +38,16 @@ def test_skorchs_parameters_go_by_position():
     assert (net.optimizer, net.lr, net.max_epochs, net.batch_size) == (torch.optim.Adam, 0.5, 7, 16)
 
 
-@pytest.mark.parametrize("name", ["lr", "max_epochs", "batch_size", "device", "verbose"])
+@pytest.mark.parametrize("name", ["max_epochs", "batch_size", "device", "verbose"])
 def test_defaults_are_skorchs(name):
     theirs = inspect.signature(skorch.NeuralNet).parameters[name].default
     assert inspect.signature(NeuralNet).parameters[name].default == theirs
+
+
+def test_the_default_learning_rate_of_sgd_is_skorchs():
+    net = make().set_params(lr="auto", optimizer=torch.optim.SGD).initialize()
+    default = inspect.signature(skorch.NeuralNet).parameters["lr"].default
+    assert net.optimizer_.param_groups[0]["lr"] == default
 
 
 def test_it_trains_any_module_with_any_loss(line):

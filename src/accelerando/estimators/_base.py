@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from typing import Any, ClassVar, Self
+import pickle
+from typing import Any, ClassVar, Literal, Self
 
+import cloudpickle
 import skorch
 from sklearn.callback import CallbackSupportMixin
 
 PIECES = ("batch_size", "compression", "sync")  # parameters with parameters, such as sync__period
+LATER = (*PIECES, "iterator_train", "iterator_valid", "dataset")  # read by the next fit
+SKORCH_LR = 0.01
 
 
 class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
@@ -25,7 +29,9 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         batch_size: Any = 128,
         max_batch_size: int | None = None,
         micro_batch_size: int | str | None = "auto",
+        couples_rows: str | bool | None = None,
         channels_last: bool | str = "auto",
+        ema: float | None = None,
         random_state: Any = None,
         client: Any = None,
         examples_per_worker: int = 128,
@@ -39,6 +45,8 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         worker_timeout: float = 300.0,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 100,
+        checkpoint_keep: int = 3,
+        checkpoint_best: str | None = "valid_loss",
         monitors: Any = (),
         policies: Any = (),
         **kwargs: Any,
@@ -46,7 +54,9 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         super().__init__(module, *args, batch_size=batch_size, **kwargs)
         self.max_batch_size = max_batch_size
         self.micro_batch_size = micro_batch_size
+        self.couples_rows = couples_rows
         self.channels_last = channels_last
+        self.ema = ema
         self.random_state = random_state
         self.client = client
         self.examples_per_worker = examples_per_worker
@@ -60,14 +70,16 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         self.worker_timeout = worker_timeout
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
+        self.checkpoint_keep = checkpoint_keep
+        self.checkpoint_best = checkpoint_best
         self.monitors = monitors
         self.policies = policies
 
     # -- parameters -------------------------------------------------------------------------------
 
     def set_params(self, **kwargs: Any) -> Self:
-        """Set parameters, including ``batch_size__x``, ``compression__x`` and ``sync__x``."""
-        ours = {key: value for key, value in kwargs.items() if key.split("__")[0] in PIECES}
+        """Set parameters; a fitted net uses them from the next ``partial_fit`` on."""
+        ours = {key: value for key, value in kwargs.items() if key.split("__")[0] in LATER}
         for piece in PIECES:
             if piece in ours and ours[piece] is not getattr(self, piece):
                 # Another policy or codec does not inherit the settings of the one before.
@@ -76,9 +88,22 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
                     self._params_to_validate.discard(key)
         for key, value in ours.items():
             setattr(self, key, value)
-            if key not in PIECES:
+            if key not in LATER:
                 self._params_to_validate.add(key)
-        super().set_params(**{key: value for key, value in kwargs.items() if key not in ours})
+        others = {key: value for key, value in kwargs.items() if key not in ours}
+        if others.get("lr", 0.0) in (None, "auto"):  # optimizer_ gets a number
+            others["lr"] = learning_rate(
+                others["lr"], others.get("optimizer", vars(self)["optimizer"])
+            )
+        replaced = "optimizer" in others  # skorch cannot replace the one of a fitted net
+        optimizer = others.pop("optimizer", None)
+        super().set_params(**others)
+        if "lr" in kwargs:
+            self.lr = kwargs["lr"]
+        if replaced:
+            self.optimizer = optimizer
+            if self.initialized_:
+                self._initialize_optimizer()
         return self
 
     def _suggestions(self) -> str:
@@ -95,6 +120,8 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         client, self.client = self.client, None
         try:
             twin: Self = super().__sklearn_clone__()
+        except (TypeError, AttributeError) as error:
+            raise _cannot_copy(self, "cloned", error) from None
         finally:
             self.client = client
         twin.client = client
@@ -102,9 +129,66 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the connection to the cluster out: another process has its own."""
-        return {**super().__getstate__(), "client": None, "_trainer_": None}
+        try:
+            state = super().__getstate__()
+        except (pickle.PicklingError, TypeError, AttributeError):
+            state = self._state_by_value()
+        return {**state, "client": None, "_trainer_": None}
+
+    def _state_by_value(self) -> dict[str, Any]:
+        """Return skorch's state with classes that pickle does not find, as those of a script.
+
+        On a worker of Dask, the class of a module that was defined in the user's script is not the
+        one that the worker finds under its name.
+        """
+        state = vars(self).copy()
+        prefixes = tuple(self.cuda_dependent_attributes_)
+        taken = {name: state.pop(name) for name in list(state) if name.startswith(prefixes)}
+        try:
+            state["__cuda_dependent_attributes__"] = cloudpickle.dumps(taken)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise _cannot_copy(self, "pickled", error) from None
+        return state
 
     def _get_param_names(self) -> list[str]:
         # scikit-learn's callbacks live in private attributes that clone() copies by itself.
         private = ("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx")
         return [name for name in super()._get_param_names() if not name.startswith(private)]
+
+
+def _cannot_copy(net: Any, how: str, error: Exception) -> TypeError:
+    return TypeError(
+        f"This {type(net).__name__} cannot be {how}: {error}. The module, or another parameter, "
+        "holds a lock, an open file, a connection or a function without a name. Pass the class of "
+        "the module instead of an instance, make such attributes in forward, or leave them out in "
+        "the module's __getstate__; save_state saves a run without them."
+    )
+
+
+def learning_rate(lr: Literal["auto"] | None, optimizer: Any) -> Any:
+    """Return the learning rate that "auto" or None stands for.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [learning_rate("auto", one) for one in (torch.optim.SGD, torch.optim.Adadelta)]
+    [0.01, 1.0]
+    >>> learning_rate(None, torch.optim.SGD)
+    0.001
+    """
+    try:
+        parameters = inspect.signature(optimizer).parameters
+    except (TypeError, ValueError):
+        return SKORCH_LR  # not callable, or without a signature
+    if "lr" not in parameters:
+        return SKORCH_LR
+    own = parameters["lr"].default
+    if own is inspect.Parameter.empty:
+        if lr is None:
+            raise ValueError(
+                f"lr=None leaves the learning rate to {optimizer.__name__}, which has none of its "
+                "own. Pass a number."
+            )
+        return SKORCH_LR
+    given = "lr" in getattr(optimizer, "keywords", ())  # by functools.partial
+    return own if lr is None or given else max(SKORCH_LR, own)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +17,14 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from accelerando._engine.data.feed import Feed
 from accelerando._engine.micro_batch import check_weightable, couples_rows, is_mean_over_rows
-from accelerando._engine.step import needs_closure
 from accelerando._validation import (
+    check,
     check_choice,
     check_integer,
     check_number,
+    is_integer,
     parameter_error,
 )
-from accelerando.compress import Adaptive, ErrorFeedback, PowerSGD
-from accelerando.compress._codec import Compressor
 from accelerando.estimators._skorch import has_custom_loss
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor._monitor import Setting
@@ -35,16 +38,18 @@ def check_settings(net: Any, strategy: Strategy) -> None:
     """Check the parameters that skorch does not know."""
     kind = type(net)
     none, auto = {None: "None"}, {"auto": "'auto'"}
+    _check_skorch(net, kind)
     check_integer(kind, "max_batch_size", net.max_batch_size, also=none)
-    check_integer(
-        kind,
-        "micro_batch_size",
-        net.micro_batch_size,
-        also={**auto, None: "None (never divide a batch)"},
-    )
+    divided: dict[Any, str] = {**auto, None: "None (never divide a batch)"}
+    check_integer(kind, "micro_batch_size", net.micro_batch_size, also=divided)
+    check_number(kind, "ema", net.ema, above=0, below=1, also=none)
     check_choice(kind, "channels_last", net.channels_last, (True, False, "auto"))
-    for name in ("examples_per_worker", "min_workers", "checkpoint_every", "virtual_ranks"):
+    counts = ("examples_per_worker", "min_workers", "virtual_ranks")
+    for name in (*counts, "checkpoint_every", "checkpoint_keep"):
         check_integer(kind, name, getattr(net, name))
+    if net.checkpoint_best is not None and not isinstance(net.checkpoint_best, str):
+        allowed = "the name of a score in the history, or None"
+        raise parameter_error(kind, "checkpoint_best", allowed, net.checkpoint_best)
     check_integer(
         kind,
         "max_workers",
@@ -56,11 +61,24 @@ def check_settings(net: Any, strategy: Strategy) -> None:
         raise parameter_error(kind, "max_workers", allowed, net.max_workers)
     for name in ("rank_timeout", "worker_timeout"):
         check_number(kind, name, getattr(net, name), above=0)
+    check_choice(kind, "couples_rows", net.couples_rows, ("gather", False, None))
+    if net.couples_rows == "gather":
+        from accelerando.estimators._check_ranks import check_gather
+
+        check_gather(net, strategy)
     check_choice(kind, "data", net.data, ("replicate", "shard"))
-    if net.client is not None and not hasattr(net.client, "scheduler_info"):
+    client = net.client
+    is_client = hasattr(client, "scheduler_info") and not hasattr(client, "get_client")
+    if client is not None and not is_client:
         raise TypeError(
             f"The 'client' parameter of {kind.__name__} must be a distributed.Client, or None to "
-            f"train in this process. Got {net.client!r} instead."
+            f"train in this process. Got {client!r} instead."
+        )
+    if getattr(client, "asynchronous", False) or getattr(client, "status", "running") != "running":
+        raise UnsupportedError(
+            f"The 'client' parameter of {kind.__name__} must be connected, and synchronous "
+            "(Client(asynchronous=False), outside of coroutines): fit waits for the cluster. Got "
+            f"{client!r} instead."
         )
     loader = net.iterator_train
     if not (isinstance(loader, type) and issubclass(loader, DataLoader)):
@@ -69,83 +87,109 @@ def check_settings(net: Any, strategy: Strategy) -> None:
             f"put together to batches of changing size. Got {loader!r}."
         )
     if isinstance(strategy, Averaging) or net.virtual_ranks > 1:
-        _check_sync(net, strategy)
+        from accelerando.estimators._check_ranks import check_sync
+
+        check_sync(net, strategy, ranks_here(net, strategy))
 
 
-def _check_sync(net: Any, strategy: Strategy) -> None:
-    averages, virtual = isinstance(strategy, Averaging), net.virtual_ranks > 1
-    if virtual and net.client is not None:
-        raise UnsupportedError(
-            f"virtual_ranks={net.virtual_ranks} are ranks of this process, and with client= the "
-            "ranks are workers of the cluster. Leave one of them out."
-        )
-    wanted = strategy.ranks_wanted() if isinstance(strategy, Averaging) else None
-    name = type(strategy).__name__
-    if wanted == "auto" and net.client is None:
-        raise UnsupportedError(
-            f'{name}(replicas="auto") tries how many workers of a Dask cluster pay, and here there '
-            "is one process. Pass client=distributed.Client(), which starts a cluster on this "
-            "machine, or a number of replicas."
-        )
-    if wanted is not None and virtual and wanted != net.virtual_ranks:
-        raise ValueError(
-            f"{name} has {wanted} replicas, and virtual_ranks is {net.virtual_ranks}. Leave "
-            "virtual_ranks out: replicas are virtual ranks."
-        )
-    if averages and net.client is None and ranks_here(net, strategy) == 1:
-        raise UnsupportedError(
-            f"sync={strategy!r} averages the parameters of several ranks, and here there is one. "
-            "Pass virtual_ranks=2 or more, or a client."
-        )
-    if averages and net.client is not None and net.max_workers == 1:
-        raise UnsupportedError(
-            f"sync={strategy!r} averages the parameters of several ranks, and max_workers=1 allows "
-            "one. Leave max_workers out, or allow more."
-        )
-    if net.compression is not None:
-        why = (
-            "ranks that average parameters exchange no gradients"
-            if averages
-            else "virtual ranks compute the gradient of all their rows at once"
-        )
-        raise UnsupportedError(
-            f"compression={net.compression!r} compresses the gradients of single ranks; {why}. "
-            "Leave compression out, or train without sync and virtual_ranks."
-        )
+def _check_skorch(net: Any, kind: type[Any]) -> None:
+    """Check the parameters of skorch that it does not check itself."""
+    check_integer(kind, "max_epochs", net.max_epochs, minimum=0)
+    check_number(
+        kind, "lr", net.lr, minimum=0, also={"auto": "'auto'", None: "None (the optimizer's)"}
+    )
+    for name in ("warm_start", "compile"):
+        value = getattr(net, name)
+        check(value is None or value in (True, False), kind, name, "True or False", value)
+    verbose = net.verbose
+    check(verbose is None or isinstance(verbose, int), kind, "verbose", "an integer", verbose)
+    split = net.train_split
+    allowed = "a function such as skorch.dataset.ValidSplit(5), or None to train on all rows"
+    check(split is None or split is False or callable(split), kind, "train_split", allowed, split)
+    final = net.predict_nonlinearity
+    allowed = "a function, 'auto' or None"
+    holds = final is None or final == "auto" or callable(final)
+    check(holds, kind, "predict_nonlinearity", allowed, final)
+    for name in ("iterator_valid", "dataset"):
+        value = getattr(net, name)
+        holds = callable(value) or hasattr(value, "__getitem__")
+        check(holds and not isinstance(value, str), kind, name, "a class", value)
+    classes = getattr(net, "classes", None)
+    holds = classes is None or (hasattr(classes, "__len__") and not isinstance(classes, str))
+    check(holds, kind, "classes", "a list of classes, or None", classes)
+    path = net.checkpoint
+    holds = path is None or (isinstance(path, str | os.PathLike) and str(path) != "")
+    check(holds, kind, "checkpoint", "the path of a folder, or None", path)
+    if path is not None and "://" not in str(path):
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            allowed = f"a folder that can be written ({error.strerror})"
+            raise parameter_error(kind, "checkpoint", allowed, path) from None
+    if net.device not in ("cpu", None):
+        _check_device(kind, net.device)
+    for name in ("iterator_train", "iterator_valid"):
+        if params := net.get_params_for(name):
+            from accelerando.estimators._explain import check_names
+
+            check_names(name, getattr(net, name), params)
+
+
+def _check_device(kind: type[Any], device: Any) -> None:
+    try:
+        torch.empty(1, device=device).add_(1).item()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        allowed = f"a device of this machine, such as 'cpu' ({reason})"
+        raise parameter_error(kind, "device", allowed, device) from None
+
+
+def epochs_of(net: Any, epochs: Any) -> int:
+    """Return the number of epochs of this fit."""
+    if epochs is None:
+        return int(net.max_epochs)
+    check_integer("fit", "epochs", epochs, minimum=0)
+    return int(epochs)
+
+
+def initialize(net: Any, call: Callable[[], Any]) -> None:
+    """Let skorch make the components; say in a sentence why one could not be made."""
+    try:
+        call()
+    except Exception as error:
+        from accelerando.estimators._explain import explain_components
+
+        explain_components(net, error)
+        raise
+    if any(key.startswith("callbacks__") for key in vars(net)):
+        from accelerando.estimators._explain import check_callback_names
+
+        check_callback_names(net, [name for name, _ in net._uniquely_named_callbacks()])
+    for name in net._optimizers:
+        if not all("lr" in group for group in getattr(net, name + "_").param_groups):
+            raise UnsupportedError(
+                f"The optimizer {type(getattr(net, name + '_')).__name__} has no learning rate "
+                "('lr' in its parameter groups), which accelerando adapts and records."
+            )
+
+
+def check_compressor(net: Any, compressor: Any) -> None:
+    """Refuse a compressor that does not fit the optimizer, or a single process."""
+    from accelerando.estimators._check_ranks import check_compressor
+
+    check_compressor(net, compressor)
+
+
+def all_rows(net: Any, dataset: Any) -> int:
+    """Return the number of rows, which batch_size=-1 stands for; refuse 0 and other numbers."""
+    net._controller()
+    return len(dataset)
 
 
 def ranks_here(net: Any, strategy: Strategy) -> int:
     """Return how many ranks this process simulates."""
     wanted = strategy.ranks_wanted() if isinstance(strategy, Averaging) else None
     return wanted if isinstance(wanted, int) and net.client is None else int(net.virtual_ranks)
-
-
-def check_compressor(net: Any, compressor: Compressor | None) -> None:
-    """Refuse a compressor that does not fit the optimizer, or a single process."""
-    inner = compressor.codec if isinstance(compressor, Adaptive) else compressor
-    if isinstance(inner, PowerSGD) and net.client is None:
-        raise UnsupportedError(
-            f"compression={compressor!r} is a way to add gradients up over ranks, and without a "
-            "client there is only this process. Pass a client, or a codec such as Atomo or QSGD, "
-            "which this process applies to its own gradient."
-        )
-    if not isinstance(inner, ErrorFeedback | PowerSGD):
-        return
-    # L-BFGS uses differences of the gradients it has evaluated: what error feedback would add to
-    # the next one belongs to no step.
-    if searching := _with_closures(net):
-        raise UnsupportedError(
-            f"{searching[0]} evaluates gradients several times in one update, and "
-            f"compression={compressor!r} adds to each what those before it left out: the "
-            "differences that the optimizer looks at would not be those of the loss. Use a codec "
-            "without memory, such as Atomo or QSGD, or another optimizer."
-        )
-
-
-def _with_closures(net: Any) -> list[str]:
-    """Return the names of the optimizers that evaluate the loss themselves."""
-    optimizers = [getattr(net, name + "_") for name in net._optimizers]
-    return [type(one).__name__ for one in optimizers if needs_closure(one)]
 
 
 def seed_from(random_state: Any) -> tuple[int, bool]:
@@ -158,9 +202,11 @@ def seed_from(random_state: Any) -> tuple[int, bool]:
         return int(torch.randint(2**31, ()).item()), False
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31)), True
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
+    if is_integer(random_state, 0):
         return int(random_state), True
     try:
+        if isinstance(random_state, bool):
+            raise ValueError
         return int(check_random_state(random_state).randint(2**31)), True
     except ValueError:
         raise ValueError(
@@ -194,8 +240,7 @@ def check_overrides(net: Any, *, weighted: bool) -> bool:
         )
     if net.compression is not None:
         raise UnsupportedError(
-            f"{changes}: compression could not reach the gradient. Override get_loss or infer "
-            "instead."
+            f"{changes}: compression could not reach the gradient. Override get_loss or infer."
         )
     if weighted:
         raise UnsupportedError(
@@ -204,14 +249,61 @@ def check_overrides(net: Any, *, weighted: bool) -> bool:
         )
     if isinstance(net.micro_batch_size, int):
         raise UnsupportedError(
-            f"{kind.__name__} has its own train_step, so that micro_batch_size="
-            f"{net.micro_batch_size} would have no effect. Leave it at 'auto', or override "
-            "get_loss instead of train_step."
+            f"{changes}: micro_batch_size={net.micro_batch_size} would have no effect. Leave it at "
+            "'auto', or override get_loss instead of train_step."
         )
     return True
 
 
 # -- data -----------------------------------------------------------------------------------------
+
+
+def split(net: Any, X: Any, y: Any, params: dict[str, Any]) -> Any:
+    """Check the data; return those for training and those for validation."""
+    if not _are_plain(X, y):
+        from accelerando.estimators._explain import look_at_inputs
+
+        y = look_at_inputs(net, X, y)
+    if net.data == "shard" and not hasattr(X, "lengths"):
+        raise UnsupportedError(
+            'data="shard" trains on the chunks of Dask arrays where they are, and X is a '
+            f'{type(X).__name__}. Pass dask.array arrays, or leave data at "replicate".'
+        )
+    net.check_data(X, y)
+    net.check_training_readiness()
+    try:
+        return net.get_split_datasets(X, y, **params)
+    except (TypeError, ValueError) as error:
+        from accelerando.estimators._explain import split_otherwise
+
+        return split_otherwise(net, X, y, params, error)
+
+
+def _are_plain(X: Any, y: Any) -> bool:
+    """Return True for two arrays of numbers with the same number of rows, and for chunks."""
+    if hasattr(X, "lengths"):
+        return True  # chunks of a Dask array
+    shapes = getattr(X, "shape", None), getattr(y, "shape", None)
+    kinds = (getattr(getattr(data, "dtype", None), "kind", "f") for data in (X, y))
+    numbers = all(kind in "biufc" for kind in kinds)
+    return bool(all(shapes) and numbers and shapes[0][0] == shapes[1][0] > 0)  # type: ignore[index]
+
+
+def look_at_epoch(update: int, batches: list[dict[str, Any]]) -> None:
+    """Refuse an empty stream; warn of a validation loss that is no number."""
+    if not update:
+        raise ValueError("There are no training examples: the data set yielded none.")
+    for row in reversed(batches):
+        if "valid_loss" not in row:
+            break
+        if not math.isfinite(row["valid_loss"]):
+            warnings.warn(
+                f"The loss on the validation rows is {row['valid_loss']}, and training continues. "
+                "Look for nan and inf in these rows: EarlyStopping and Checkpoint cannot compare "
+                "epochs.",
+                stacklevel=2,
+            )
+            return
 
 
 def check_weights(net: Any, X: Any) -> None:
@@ -271,22 +363,9 @@ def check_feed(
             f"needs {needed}. Have fewer of them, or more examples."
         )
     if isinstance(strategy, Averaging):
-        _check_averaging(net, strategy, custom=custom)
+        from accelerando.estimators._check_ranks import check_averaging
 
-
-def _check_averaging(net: Any, strategy: Averaging, *, custom: bool) -> None:
-    name = type(strategy).__name__
-    if custom:
-        raise UnsupportedError(
-            f"{type(net).__name__} has its own train_step, in which the rows of ranks could not be "
-            f"weighed as {name} requires. Override get_loss or infer instead."
-        )
-    if searching := _with_closures(net):
-        raise UnsupportedError(
-            f"{searching[0]} searches along a line by the loss of its own batch, from which {name} "
-            "would move it away. Use SGD, Adam or another optimizer that steps by the gradient "
-            "alone."
-        )
+        check_averaging(net, strategy, custom=custom)
 
 
 # -- what the engine may do -----------------------------------------------------------------------

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from sklearn.base import clone
-from skorch.callbacks import BatchScoring, Callback, EpochScoring, LRScheduler, ProgressBar
+from skorch.callbacks import (
+    LRScheduler,
+)
 from skorch.dataset import Dataset as SkorchDataset
 from skorch.utils import TeeGenerator
 from torch.utils.data import DataLoader, Subset
@@ -19,21 +23,27 @@ from accelerando._cluster.driver.run import ClusterTrainer
 from accelerando._cluster.driver.run import cluster_trainer as run_on_cluster
 from accelerando._cluster.driver.sizing import Limits
 from accelerando._cluster.job import ClusterJob, RankModel
+from accelerando._engine._torch import track_steps
+from accelerando._engine.comm.communicator import UpdateResult
 from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, Batch, Feed, leaves
 from accelerando._engine.loop import Fit
-from accelerando._engine.model import Model
+from accelerando._engine.model import Components, Model
 from accelerando._engine.runtime.channels_last import settle
 from accelerando._engine.runtime.process import Interrupt
+from accelerando.estimators._check_ranks import (
+    check_callbacks,
+    check_division,
+    copies_for_ranks,
+    rank_callbacks,
+)
 from accelerando.estimators._data import forward_of, sample_rows
 from accelerando.estimators._skorch import (
     CallbackHooks,
     SkorchModel,
     has_convolutions,
     in_memory,
-    is_idle,
 )
-from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
 
 # -- a rank's model -------------------------------------------------------------------------------
@@ -48,7 +58,7 @@ class NetBuilder:
     net : estimator
         A clone without callbacks and client.
     callbacks : list of (str, callback)
-        Those that act on gradients.
+        Those that act in every update.
     fit_params : dict
         Further arguments of the module's ``forward``.
     """
@@ -61,6 +71,7 @@ class NetBuilder:
         """Initialize the net and return it as a rank's model."""
         self.net.initialize()
         self.net.callbacks_ = self.callbacks
+        self.net.history_.new_epoch()
         return RankNet(self.net, self.fit_params)
 
 
@@ -78,8 +89,23 @@ class RankNet:
     def __init__(self, net: Any, fit_params: Mapping[str, Any]) -> None:
         self.net = net
         self.fit_params = fit_params
-        self.model: Model = SkorchModel(net, fit_params)
+        self.model: Model = make_model(net, fit_params)
         self.device = torch.device(net.device or "cpu")
+
+    def adopt(self, components: Components) -> None:
+        """Use other modules, criteria, optimizers, callbacks and attributes from now on."""
+        values = vars(self.net)
+        for parts in (components.modules, components.criteria, components.optimizers):
+            values.update({name + "_": part for name, part in parts.items()})
+        self.net.callbacks_ = [
+            (name.removeprefix(_CALLBACK), extra)
+            for name, extra in components.extras.items()
+            if name.startswith(_CALLBACK)
+        ]
+        values.update(vars(components.extras["net"]) if "net" in components.extras else {})
+        self.model.refresh()
+        for optimizer in self.model.optimizers:
+            track_steps(optimizer)
 
     def prepare(self, feed: Feed) -> None:
         """Give convolutions the faster memory format if the module accepts it."""
@@ -102,6 +128,53 @@ class RankNet:
                 "on_grad_computed", named_parameters=named, batch=batch.data, training=True
             )
 
+    def updated(self, batch: Batch, result: UpdateResult) -> None:
+        """Let schedulers that step in every update take their step."""
+        if self.net._callbacks_at("on_batch_end"):
+            row = {"train_loss": result.loss, "train_batch_size": batch.size}
+            self.net.history_[-1]["batches"] = [row]
+            self.net.notify("on_batch_end", batch=batch.data, training=True, **result.outputs)
+
+
+_CALLBACK = "callback "  # before the name of a callback
+
+
+def make_model(net: Any, fit_params: Mapping[str, Any]) -> SkorchModel:
+    """Return the net as a model whose description contains what else ranks use of it."""
+    model = SkorchModel(net, fit_params)
+    model.extras = lambda: _extras(net)
+    model.refresh()
+    return model
+
+
+def _extras(net: Any) -> dict[str, Any]:
+    found = {_CALLBACK + name: callback for name, callback in rank_callbacks(net)}
+    ours = next(kind for kind in type(net).__mro__ if kind.__module__.startswith("accelerando."))
+    if ours is not type(net):
+        # What a user's get_loss or infer may read: attributes that no estimator of ours has.
+        known = {*inspect.signature(ours).parameters, *_FITTED, "history"}
+        known.update(name + "_" for name in (*net._modules, *net._criteria, *net._optimizers))
+        own = {
+            name: value
+            for name, value in vars(net).items()
+            if name not in known and "__" not in name and not name.startswith("_")
+        }
+        found["net"] = SimpleNamespace(**own)
+    return found
+
+
+_FITTED = (
+    "callbacks_",
+    "classes_inferred_",
+    "cuda_dependent_attributes_",
+    "history_",
+    "init_context_",
+    "initialized_",
+    "prefixes_",
+    "virtual_params_",
+    "world_log_",
+)
+
 
 # -- the driver's side ----------------------------------------------------------------------------
 
@@ -112,6 +185,9 @@ def cluster_trainer(
 ) -> Iterator[ClusterTrainer]:
     """Train the epochs of a fit on the ranks of the net's cluster."""
     check_callbacks(net)
+    check_division(net, fit)
+    assert isinstance(fit.model, SkorchModel)
+    fit.model.extras = lambda: _extras(net)
     hooks = fit.hooks
     assert isinstance(hooks, CallbackHooks)
     options = net.get_params_for("iterator_train")
@@ -120,7 +196,7 @@ def cluster_trainer(
     job = ClusterJob(
         client=net.client,
         fit=fit,
-        builder=NetBuilder(_clone_for_ranks(net), gradient_callbacks(net), fit.spec.fit_params),
+        builder=NetBuilder(_clone_for_ranks(net), copies_for_ranks(net), fit.spec.fit_params),
         feed=placement.plan_feed(fit.feed, options, net.iterator_train),
         validation=_plan_validation(net, datasets[1], fit.feed),
         content=placement.content_of(fit.feed, datasets[1]),
@@ -146,8 +222,14 @@ def cluster_trainer(
 
 def _add_batches(net: Any, records: Sequence[Mapping[str, float]]) -> None:
     """Append the batches of new updates to skorch's history."""
+    events = [cb.event_name for _, cb in rank_callbacks(net) if isinstance(cb, LRScheduler)]
+    events = [name for name in events if name is not None]
     net.history_[-1]["batches"].extend(
-        {"train_loss": record["loss"], "train_batch_size": int(record["batch_size"])}
+        {
+            "train_loss": record["loss"],
+            "train_batch_size": int(record["batch_size"]),
+            **dict.fromkeys(events, record["lr"]),
+        }
         for record in records
     )
 
@@ -164,6 +246,7 @@ def _clone_for_ranks(net: Any) -> Any:
         verbose=0,
         client=None,
         checkpoint=None,
+        ema=None,  # the rank has the state, and with it the average
         sync=None,  # one process that averages would be refused; the strategy is in the spec
     )
 
@@ -207,69 +290,3 @@ def _plan_validation(net: Any, dataset: Any, feed: Feed) -> placement.Validation
     if arrays is None or not placement.shares_memory(arrays[0], feed.data):
         return None
     return placement.ValidationPlan(arrays[1], rows, len(dataset), in_arrays=True)
-
-
-def chunks_of(net: Any, X: Any, y: Any) -> placement.Chunks:
-    """Let the cluster compute the chunks of the Dask arrays `X` and `y`."""
-    if net.client is None or net.data != "shard":
-        raise UnsupportedError(
-            "X is a Dask array. To train on its chunks where they are pass client= and "
-            'data="shard"; to train on all of it pass X.compute() and y.compute().'
-        )
-    if net.train_split is not None and not hasattr(net.train_split, "func"):
-        raise UnsupportedError(
-            "A Dask array cannot be split here into training and validation rows. Pass "
-            "train_split=None, or skorch.helper.predefined_split(Dataset(X_valid, y_valid))."
-        )
-    if not hasattr(y, "__dask_graph__") or not hasattr(X, "chunks") or not hasattr(y, "chunks"):
-        raise UnsupportedError(
-            f"With Dask, X and y are both dask.array arrays; got {type(X).__name__} and "
-            f"{type(y).__name__}. dask.dataframe has to_dask_array(lengths=True)."
-        )
-    if len(X) != len(y):
-        raise ValueError(f"X has {len(X)} rows and y has {len(y)}.")
-    return placement.compute_chunks(net.client, X, y)
-
-
-# -- callbacks ------------------------------------------------------------------------------------
-
-_PER_BATCH = ("on_batch_begin", "on_batch_end", "on_grad_computed")
-
-
-def _batch_hooks(callback: Any) -> list[str]:
-    kind = type(callback)
-    return [n for n in _PER_BATCH if not is_idle(getattr(kind, n), getattr(Callback, n))]
-
-
-def gradient_callbacks(net: Any) -> list[tuple[str, Any]]:
-    """Return the callbacks that act on gradients only: every rank calls its own copy.
-
-    After the reduction gradients are the same on all ranks, so that clipping them on each rank is
-    clipping them.
-    """
-    return [(name, cb) for name, cb in net.callbacks_ if _batch_hooks(cb) == ["on_grad_computed"]]
-
-
-def check_callbacks(net: Any) -> None:
-    """Refuse callbacks that need every training batch in this process."""
-    for name, callback in net.callbacks_:
-        hooks = _batch_hooks(callback)
-        if not hooks or hooks == ["on_grad_computed"] or isinstance(callback, ProgressBar):
-            continue
-        remedy = "Do the work in on_epoch_end"
-        if isinstance(callback, EpochScoring | BatchScoring):
-            if not callback.on_train or not getattr(callback, "use_caching", True):
-                continue  # validation batches do pass through this process
-            remedy = "Pass use_caching=False to EpochScoring, or score in on_epoch_end"
-        elif isinstance(callback, LRScheduler):
-            if getattr(callback, "step_every", "epoch") != "batch":
-                continue
-            remedy = "Pass step_every='epoch', or let a batch-size policy do the damping"
-        elif type(callback).__module__.startswith("skorch.callbacks"):
-            continue
-        raise UnsupportedError(
-            f"The callback {name} ({type(callback).__name__}) acts at every batch "
-            f"({', '.join(hooks)}), and with client= the batches are on the workers. {remedy}; "
-            "what happened in every update is in updates_frame(). Or train in this process "
-            "(client=None)."
-        )

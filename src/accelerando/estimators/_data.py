@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from sklearn.utils.class_weight import compute_sample_weight
 from skorch.utils import to_numpy, to_tensor
 from torch import nn
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
+from accelerando._cluster.driver.placement import Chunks, compute_chunks
 from accelerando._engine.data.feed import Feed, unpack
 from accelerando.exceptions import UnsupportedError
 
@@ -45,7 +47,20 @@ class FactoryDataset(Dataset[Any]):
     def dataset(self) -> Any:
         """The data set itself."""
         if self._built is None:
-            self._built = self.factory()
+            try:
+                inspect.signature(self.factory).bind()
+            except TypeError as error:
+                raise TypeError(
+                    f"X={self.factory!r} is called without arguments to get a Dataset: {error}. "
+                    "Pass functools.partial(...), or an instance."
+                ) from None
+            built = self.factory()
+            if not (hasattr(built, "__len__") and hasattr(built, "__getitem__")):
+                raise TypeError(
+                    f"X={self.factory!r} must return a Dataset with a length; it returned a "
+                    f"{type(built).__name__}. An IterableDataset is passed as an instance."
+                )
+            self._built = built
         return self._built
 
     def __len__(self) -> int:
@@ -58,13 +73,50 @@ class FactoryDataset(Dataset[Any]):
         return {"factory": self.factory, "_built": None}
 
 
-def combine_weights(sample_weight: Any, class_weight: Any, y: Any) -> Any:
+def labels_of(dataset: Any) -> Any:
+    """Return the labels of a data set if it has them at hand; None if every item must be read.
+
+    Examples
+    --------
+    >>> labels_of(torch.utils.data.TensorDataset(torch.zeros(3, 2), torch.tensor([0, 2, 1])))
+    array([0, 2, 1])
+    """
+    if isinstance(dataset, FactoryDataset):
+        return labels_of(dataset.dataset)
+    if isinstance(dataset, Subset):
+        labels = labels_of(dataset.dataset)
+        return None if labels is None else labels[np.asarray(dataset.indices, dtype=np.int64)]
+    if isinstance(dataset, TensorDataset):
+        found = dataset.tensors[1] if len(dataset.tensors) == 2 else None
+    elif getattr(dataset, "target_transform", None) is not None:
+        return None  # what torchvision stores is not what it yields
+    else:  # skorch, torchvision
+        named = (getattr(dataset, name, None) for name in ("y", "targets", "labels"))
+        found = next((one for one in named if one is not None), None)
+    try:
+        labels = np.asarray(found)
+        usable = labels.ndim == 1 and labels.dtype.kind in "biu" and len(labels) == len(dataset)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return labels if usable else None
+
+
+def combine_weights(sample_weight: Any, class_weight: Any, y: Any, X: Any = None) -> Any:
     """Multiply sample weights by the weights of their classes, as scikit-learn's estimators do."""
     if class_weight is None:
         return sample_weight
+    y = labels_of(X) if y is None else y
     if y is None:
         raise ValueError("class_weight needs y, the classes of the examples; got y=None.")
-    by_class = compute_sample_weight(class_weight, to_numpy(y))
+    if not (class_weight == "balanced" or isinstance(class_weight, Mapping)):
+        raise ValueError(
+            f"class_weight must be 'balanced' or a dictionary of weights by class. Got "
+            f"{class_weight!r} instead."
+        )
+    try:
+        by_class = compute_sample_weight(class_weight, to_numpy(y))
+    except ValueError as error:
+        raise ValueError(f"class_weight does not fit y: {error}.") from None
     return by_class if sample_weight is None else np.asarray(sample_weight) * by_class
 
 
@@ -74,7 +126,13 @@ def training_weights(sample_weight: Any, n_given: int, dataset: Any) -> torch.Te
     With a mean of one the gradient of a batch stays a sum over rows divided by their number, which
     is an unbiased estimate of the gradient of the weighted loss.
     """
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"sample_weight must be one number per example. Got {sample_weight!r} instead; class "
+            "weights are class_weight=."
+        ) from None
     if weights.shape != (n_given,):
         raise ValueError(
             f"sample_weight must have one number per example: X has {n_given} examples, "
@@ -121,3 +179,25 @@ def sample_rows(feed: Feed) -> Any:
     if n_examples is None or getattr(feed, "chunks", None) == {}:
         return None
     return lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]
+
+
+def chunks_of(net: Any, X: Any, y: Any) -> Chunks:
+    """Let the cluster compute the chunks of the Dask arrays `X` and `y`."""
+    if net.client is None or net.data != "shard":
+        raise UnsupportedError(
+            "X is a Dask array. To train on its chunks where they are pass client= and "
+            'data="shard"; to train on all of it pass X.compute() and y.compute().'
+        )
+    if net.train_split is not None and not hasattr(net.train_split, "func"):
+        raise UnsupportedError(
+            "A Dask array cannot be split here into training and validation rows. Pass "
+            "train_split=None, or skorch.helper.predefined_split(Dataset(X_valid, y_valid))."
+        )
+    if not hasattr(y, "__dask_graph__") or not hasattr(X, "chunks") or not hasattr(y, "chunks"):
+        raise UnsupportedError(
+            f"With Dask, X and y are both dask.array arrays; got {type(X).__name__} and "
+            f"{type(y).__name__}. dask.dataframe has to_dask_array(lengths=True)."
+        )
+    if len(X) != len(y):
+        raise ValueError(f"X has {len(X)} rows and y has {len(y)}.")
+    return compute_chunks(net.client, X, y, net.worker_timeout)

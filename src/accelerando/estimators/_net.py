@@ -20,7 +20,7 @@ from accelerando._engine.runtime.process import RNG_LOCK, Interrupt, keep_memory
 from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
 from accelerando.estimators import _checks as checks
-from accelerando.estimators._base import ConfiguredNet
+from accelerando.estimators._base import ConfiguredNet, learning_rate
 from accelerando.estimators._results import Results
 from accelerando.estimators._skorch import (
     CallbackHooks,
@@ -35,7 +35,7 @@ from accelerando.estimators._skorch import (
     split_params,
 )
 from accelerando.policies._controller import Controller
-from accelerando.sync import AllReduce, Averaging
+from accelerando.sync import AllReduce
 from accelerando.sync._strategy import Strategy
 
 EVALUATION_ROWS = 512
@@ -84,20 +84,21 @@ class AdaptiveNet(Results, ConfiguredNet):
         self._resume_: Any = None  # what callbacks remember, between a load and the next fit
         self._saves_ = PostponedSaves()
         self._callbacks_by_event_ = CallbacksByEvent()
-        self._trainer_: Trainer | None = None
+        self._trainer_ = self._checkpoints_ = None
         self.world_log_: list[dict[str, Any]] = []
         with RNG_LOCK, torch.random.fork_rng(devices=[], enabled=seeded):
             if seeded:
                 torch.manual_seed(seed)
-            super().initialize()
+            checks.initialize(self, super().initialize)
         state.components = components_of(self)
         return self
 
-    def _validate_params(self) -> None:
-        try:
-            super()._validate_params()
-        except ValueError as error:
-            raise ValueError(f"{error}{self._suggestions()}") from None
+    def get_params_for_optimizer(self, prefix: str, named_parameters: Any) -> tuple[Any, Any]:
+        """Return the arguments of an optimizer; its learning rate as a number."""
+        args, kwargs = super().get_params_for_optimizer(prefix, named_parameters)
+        if kwargs["lr"] in (None, "auto"):
+            kwargs["lr"] = learning_rate(kwargs["lr"], getattr(self, prefix, None))
+        return args, kwargs
 
     def initialize_callbacks(self) -> Self:
         """Initialize callbacks; skorch's ProgressBar counts batches if their size may change."""
@@ -121,12 +122,13 @@ class AdaptiveNet(Results, ConfiguredNet):
         **fit_params
             ``sample_weight``, and further arguments of the module's ``forward``.
         """
-        if callable(X) and not hasattr(X, "__getitem__") and not hasattr(X, "__array__"):
+        plain = hasattr(X, "__getitem__") or hasattr(X, "__array__")
+        if isinstance(X, type) or (callable(X) and not plain):
             from accelerando.estimators._data import FactoryDataset
 
             X = FactoryDataset(X)
         elif hasattr(X, "__dask_graph__"):
-            from accelerando.estimators._cluster import chunks_of
+            from accelerando.estimators._data import chunks_of
 
             X, y = chunks_of(self, X, y), None
             if X.classes is not None:
@@ -145,9 +147,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         **fit_params: Any,
     ) -> Self:
         """Split the data, then train epoch by epoch. Called by ``fit`` and ``partial_fit``."""
-        self.check_data(X, y)
-        self.check_training_readiness()
-        datasets = self.get_split_datasets(X, y, **split_params(self, _routing_method, fit_params))
+        datasets = checks.split(self, X, y, split_params(self, _routing_method, fit_params))
         weights = None
         if sample_weight is not None:
             from accelerando.estimators._data import training_weights
@@ -156,9 +156,12 @@ class AdaptiveNet(Results, ConfiguredNet):
             weights = training_weights(sample_weight, get_len(X), datasets[0])
         with ExitStack() as stack:
             interrupt = Interrupt()
+            if self.checkpoint is not None:
+                stack.callback(self._end_checkpoints)
             fit = self._prepare(datasets[0], epochs, weights, fit_params, interrupt)
             for context in (keep_memory(), fit.state.randomness(), interrupt):
                 stack.enter_context(context)
+            stack.callback(getattr(fit.feed, "close", lambda: None))  # its worker processes
             if self.verbose:
                 self._show_progress(fit, stack)
             self._settle_memory_format(fit)
@@ -178,7 +181,9 @@ class AdaptiveNet(Results, ConfiguredNet):
         control, strategy, compressor = self._controller(), self._strategy(), self._compressor()
         checks.check_settings(self, strategy)
         if self.checkpoint is not None:
-            self._read_checkpoint()
+            self._open_checkpoints()
+        if self.ema is not None or state.ema is not None:
+            self._prepare_average()
         custom = checks.check_overrides(self, weighted=weights is not None)
         if compressor is not None:
             checks.check_compressor(self, compressor)
@@ -188,13 +193,13 @@ class AdaptiveNet(Results, ConfiguredNet):
         checks.check_feed(self, feed, strategy, measures=measures, custom=custom)
         state.adopt(control, strategy, self._pieces_)
         self._pieces_ = (control, strategy)
-        self._begin_or_continue(feed, self.max_epochs if epochs is None else epochs)
+        self._begin_or_continue(feed, checks.epochs_of(self, epochs))
         configured = MicroBatch.of(self.micro_batch_size, timed=not state.seeded)
         micro = state.micro_batch
         micro.fixed, micro.timed = configured.fixed, configured.timed
-        micro.whole = self.micro_batch_size is None or (
-            self.micro_batch_size == "auto" and (custom or not checks.splits_exactly(self))
-        )
+        whole = custom or self.couples_rows == "gather" or not checks.splits_exactly(self)
+        micro.whole = self.micro_batch_size is None or (self.micro_batch_size == "auto" and whole)
+        micro.verified = False
         divisible = checks.is_divisible(self) and not custom
         control.check(
             checks.monitor_setting(
@@ -215,6 +220,7 @@ class AdaptiveNet(Results, ConfiguredNet):
             weights=weights,
             fit_params=fit_params,
             custom_step=custom,
+            couples_rows=self.couples_rows,
             checkpoint_every=None if self.checkpoint is None else self.checkpoint_every,
             rank_timeout=self.rank_timeout,
         )
@@ -256,15 +262,6 @@ class AdaptiveNet(Results, ConfiguredNet):
         if n_examples is not None:
             position.n_examples = n_examples
 
-    def _show_progress(self, fit: Fit, stack: ExitStack) -> None:
-        from accelerando._engine.runtime.progress import Progress
-
-        progress = stack.enter_context(Progress(self.verbose))
-        progress.begin(fit.state.position)
-        hooks = fit.hooks
-        assert isinstance(hooks, CallbackHooks)
-        hooks.progress = progress
-
     def _settle_memory_format(self, fit: Fit) -> None:
         """Give convolutions the faster memory format if the module accepts it."""
         if self.channels_last is False or not has_convolutions(self.module_):
@@ -290,9 +287,8 @@ class AdaptiveNet(Results, ConfiguredNet):
     ) -> None:
         state = fit.state
         position = state.position
-        dataset_train, dataset_valid = datasets
-        parts = {"dataset_train": dataset_train, "dataset_valid": dataset_valid}
-        valid = None if dataset_valid is None else self.get_iterator(dataset_valid, training=False)
+        parts = {"dataset_train": datasets[0], "dataset_valid": datasets[1]}
+        valid = None if datasets[1] is None else self.get_iterator(datasets[1], training=False)
         whole = self._init_callback_context(max_subtasks=position.until - position.epoch)
         whole.call_on_fit_task_begin(estimator=self, X=X, y=y)
         while position.epoch < position.until:
@@ -303,8 +299,10 @@ class AdaptiveNet(Results, ConfiguredNet):
             state.end_epoch()
             position = state.position
             self.history.record("train_batch_count", len(self.history[-1, "batches"]))
-            step = self.validation_step if valid is None else self._validation_step(trainer)
+            plain = valid is None or (self.client is None and self.ema is None)
+            step = self.validation_step if plain else self._validation_step(trainer)
             self.run_single_epoch(valid, False, "valid", step, **fit.spec.fit_params)
+            checks.look_at_epoch(position.update, last_row(self.history_)["batches"])
             state.seconds = fit.clock()
             state.records.epochs.add(
                 position.epoch,
@@ -316,7 +314,7 @@ class AdaptiveNet(Results, ConfiguredNet):
             )
             self.notify("on_epoch_end", **parts)
             if self.checkpoint is not None:
-                self._write_checkpoint()
+                self._write_checkpoint(epoch_ended=True)
             stop = task.call_on_fit_task_end(
                 estimator=self, X=X, y=y, reconstruction_attributes=dict
             )
@@ -334,45 +332,37 @@ class AdaptiveNet(Results, ConfiguredNet):
         for _, callback in self.callbacks_:  # the interrupted epoch has a row in the history
             callback.on_epoch_begin(self, **parts)
 
-    def _validation_step(self, trainer: Trainer) -> Any:
-        """Return the step that skorch's loop over the validation batches calls."""
-        results = trainer.evaluate()
-        if results is None:
-            return self.validation_step
-        known = iter(results)
-
-        def look_up(batch: Any, **fit_params: Any) -> dict[str, Any]:
-            loss, y_pred = next(known)
-            return {"loss": loss, "y_pred": y_pred}
-
-        return look_up
-
-    def _note_end(self, fit: Fit, error: BaseException, interrupt: Interrupt) -> None:
-        """Keep what a later ``partial_fit`` needs to continue, unless a callback ended the run."""
-        from accelerando.estimators._persist import capture_callbacks, learning_rates
-
-        state = fit.state
-        position = state.position
-        state.seconds = fit.clock()
-        if isinstance(fit.spec.strategy, Averaging):
-            # Between two epochs all ranks of a cluster can still be asked.
-            self._collect_replicas(ask_ranks=position.cursor == 0)
-        if isinstance(error, KeyboardInterrupt) and position.cursor == 0 and not interrupt.pending:
-            position.until = position.epoch  # EarlyStopping raises it between two epochs
-        self._resume_ = (*capture_callbacks(self), learning_rates(self))
-
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
         """Return batches for evaluation: gathered from memory, or by ``iterator_valid``."""
         name = "iterator_train" if training else "iterator_valid"
         options = self.get_params_for(name)
         fixed = self.batch_size if isinstance(self.batch_size, int) else EVALUATION_ROWS
         rows = options.pop("batch_size", fixed)
-        rows = len(dataset) if rows == -1 else rows
+        rows = rows if rows > 0 else checks.all_rows(self, dataset)
         loader = getattr(self, name)
         arrays = in_memory(dataset) if loader is DataLoader and not any(options.values()) else None
         if arrays is not None:
             return ArrayBatches(arrays, rows)
         return loader(dataset, batch_size=rows, **options)
+
+    # -- predictions: see Results for those of clusters, Dask arrays and averages ----------------
+
+    def _predictor(self, X: Any) -> Any:
+        """Return the methods of skorch, or those of Results around them."""
+        plain = self.client is None and self.ema is None and not hasattr(X, "__dask_graph__")
+        return super(Results, self) if plain else super()
+
+    def predict(self, X: Any) -> Any:
+        return self._predictor(X).predict(X)
+
+    def predict_proba(self, X: Any) -> Any:
+        return self._predictor(X).predict_proba(X)
+
+    def forward(self, X: Any, training: bool = False, device: str = "cpu") -> Any:
+        return self._predictor(X).forward(X, training=training, device=device)
+
+    def forward_iter(self, X: Any, training: bool = False, device: str = "cpu") -> Any:
+        return self._predictor(X).forward_iter(X, training=training, device=device)
 
     # -- callbacks --------------------------------------------------------------------------------
 

@@ -1,21 +1,11 @@
 """The table of all parameters, from which signatures and their documentation are generated.
 
-Editors read source text, so every estimator spells out every parameter. ``python -m
-accelerando.estimators._parameters`` writes signatures and documentation; a test compares them.
+Estimators spell them out for editors. ``python -m accelerando.estimators._signatures`` writes them.
 """
 
 from __future__ import annotations
 
-import textwrap
-from pathlib import Path
 from typing import NamedTuple
-
-FILES = {
-    "NeuralNet": "_neural_net.py",
-    "NeuralNetClassifier": "_classifier.py",
-    "NeuralNetRegressor": "_regressor.py",
-}
-START, END = "    # generated signature", "    # end of the generated signature"
 
 
 class Parameter(NamedTuple):
@@ -48,13 +38,7 @@ SKORCH = [
         "it. Each ``fit`` makes a new one. An instance is used as it is, as in skorch: it begins "
         "with the parameters it has, and a second ``fit`` continues with it.",
     ),
-    Parameter(
-        "criterion",
-        "Any",
-        "",
-        "class",
-        "The loss; ``criterion__x`` parameters go to its constructor.",
-    ),
+    Parameter("criterion", "Any", "", "class", "The loss; ``criterion__x`` go to its constructor."),
     Parameter(
         "optimizer",
         "Any",
@@ -62,7 +46,15 @@ SKORCH = [
         "class, default=torch.optim.SGD",
         "``optimizer__x`` parameters go to its constructor.",
     ),
-    Parameter("lr", "float", "0.01", "float, default=0.01", "The learning rate."),
+    Parameter(
+        "lr",
+        'float | Literal["auto"] | None',
+        '"auto"',
+        'float, "auto" or None, default="auto"',
+        'The learning rate. ``"auto"`` is 0.01 as in skorch, or the default of the optimizer if '
+        "that is larger (1.0 for Adadelta and L-BFGS, which learn next to nothing with 0.01). None "
+        "is the default of the optimizer.",
+    ),
     Parameter(
         "max_epochs", "int", "10", "int, default=10", "Epochs of one ``fit`` or ``partial_fit``."
     ),
@@ -100,8 +92,7 @@ SKORCH = [
         "Any",
         "ValidSplit(5)",
         "callable or None, default=ValidSplit(5)",
-        "Divides the rows into those for training and those for validation: by default a fifth is "
-        "held out. None trains on all rows.",
+        "Divides the rows; by default a fifth is held out for validation. None trains on all rows.",
     ),
     Parameter(
         "callbacks",
@@ -124,9 +115,7 @@ SKORCH = [
         "bool, default=False",
         "Whether ``fit`` continues with the parameters of the last one.",
     ),
-    Parameter(
-        "verbose", "int", "1", "int, default=1", "0 prints nothing and shows no progress line."
-    ),
+    Parameter("verbose", "int", "1", "int, default=1", "0 prints nothing and shows no progress."),
     Parameter(
         "device",
         "Any",
@@ -162,8 +151,7 @@ OURS = [
         "int | None",
         "None",
         "int or None, default=None",
-        "The largest batch. Where a policy wants more, the learning rate falls instead, by the "
-        "same factor.",
+        "The largest batch. Where a policy wants more, the learning rate falls by the same factor.",
     ),
     Parameter(
         "micro_batch_size",
@@ -173,16 +161,32 @@ OURS = [
         "Rows that go through the model at once; gradients of a larger batch are accumulated, "
         'with the same result. ``"auto"`` measures in the first update what a row keeps in memory '
         "and, if `random_state` is None, compares the speed of similar sizes in the next updates; "
-        "it never divides a batch where that would change the result (BatchNorm, losses that are "
-        "not a mean over rows). None never divides.",
+        "it never divides a batch where that would change the result. None never divides.",
+    ),
+    Parameter(
+        "couples_rows",
+        'Literal["gather", False] | None',
+        "None",
+        '"gather", False or None, default=None',
+        'If rows depend on each other: ``"gather"`` lets ranks compute the loss of all rows; None '
+        "finds out and refuses to divide a batch; False does not look.",
     ),
     Parameter(
         "channels_last",
         'bool | Literal["auto"]',
         '"auto"',
         'bool or "auto", default="auto"',
-        'Memory format of convolutions; ``"auto"`` uses the faster one on CPUs if the module '
-        "accepts it.",
+        'Memory format of convolutions; ``"auto"`` uses the faster one on CPUs if that works.',
+    ),
+    Parameter(
+        "ema",
+        "float | None",
+        "None",
+        "float between 0 and 1, or None, default=None",
+        "Decay of an exponential moving average of the weights, such as 0.999: after each update "
+        "the average is ``ema * average + (1 - ema) * weights``, corrected for its start. "
+        "Predictions, scores and validation use the average, ``save_params`` writes it; training, "
+        "callbacks and ``module_`` have the weights themselves (see ``averaged_weights``).",
     ),
     Parameter(
         "random_state",
@@ -214,7 +218,7 @@ OURS = [
         "int",
         "1",
         "int, default=1",
-        "The fewest ranks, as far as the cluster has workers.",
+        "The fewest ranks, as far as there are workers.",
     ),
     Parameter(
         "max_workers",
@@ -230,8 +234,7 @@ OURS = [
         'Literal["replicate", "shard"]',
         '"replicate"',
         '"replicate" or "shard", default="replicate"',
-        "Whether every worker gets all rows, or ranks train on the chunks of Dask arrays that are "
-        "on their workers.",
+        "Whether all workers get all rows, or ranks train on the chunks of Dask arrays they hold.",
     ),
     Parameter(
         "compression",
@@ -279,8 +282,9 @@ OURS = [
         "str | os.PathLike[str] | None",
         "None",
         "path or None, default=None",
-        "A directory in which the run is saved; ``fit`` in a new process continues from there if "
-        "the run was not finished.",
+        "A directory in which the run is saved, or a URL that fsspec knows (``s3://...``); ``fit`` "
+        "in a new process continues from there if the run was not finished. Checkpoints are "
+        "written in the background.",
     ),
     Parameter(
         "checkpoint_every",
@@ -288,6 +292,23 @@ OURS = [
         "100",
         "int, default=100",
         "Updates between two checkpoints; one is written at the end of every epoch as well.",
+    ),
+    Parameter(
+        "checkpoint_keep",
+        "int",
+        "3",
+        "int, default=3",
+        "The number of newest checkpoints that are kept. If the newest one is damaged, the run "
+        "continues from the one before.",
+    ),
+    Parameter(
+        "checkpoint_best",
+        "str | None",
+        '"valid_loss"',
+        'str or None, default="valid_loss"',
+        "A score in the history; the checkpoint of the epoch where it was best is kept, too, and "
+        "``load_state(path, best=True)`` loads it. A callback such as skorch's EpochScoring says "
+        "which epoch that is. None keeps only the newest ones.",
     ),
     Parameter(
         "monitors",
@@ -346,53 +367,3 @@ def parameters_of(name: str) -> list[Parameter]:
         )
     extra = [CLASSES] if name == "NeuralNetClassifier" else []
     return [*table.values(), *extra, *OURS]
-
-
-def signature(name: str) -> str:
-    """Return the ``__init__`` of a class as source text."""
-    lines = [START, "    def __init__(", "        self,"]
-    for parameter in parameters_of(name):
-        default = f" = {parameter.default}" if parameter.default else ""
-        note = "  # noqa: B008  as skorch has it" if "ValidSplit" in default else ""
-        lines.append(f"        {parameter.name}: {parameter.type}{default},{note}")
-        # skorch's NeuralNet takes its parameters by position; the others only the module.
-        last = "torch_load_kwargs" if name == "NeuralNet" else "module"
-        if parameter.name == last:
-            lines.append("        *,")
-    lines += ["        **kwargs: Any,", "    ) -> None:", "        super().__init__("]
-    for parameter in parameters_of(name):
-        lines.append(f"            {parameter.name}={parameter.name},")
-    lines += ["            **kwargs,", "        )", "", END]
-    return "\n".join(lines)
-
-
-def documentation(name: str) -> str:
-    """Return the *Parameters* section of a class as source text."""
-    lines = ["Parameters", "----------"]
-    for parameter in parameters_of(name):
-        lines.append(f"{parameter.name} : {parameter.kind}")
-        lines += textwrap.wrap(parameter.text, 92, initial_indent="    ", subsequent_indent="    ")
-    lines += REST.splitlines()
-    return textwrap.indent("\n".join(lines), "    ")
-
-
-def generated(name: str, source: str) -> str:
-    """Return the source of a class with its signature and documentation from the table."""
-    before, rest = source.split("    Parameters\n    ----------\n", 1)
-    _, rest = rest.split("\n    Attributes\n    ----------\n", 1)
-    docs = documentation(name)
-    source = f"{before}{docs}\n\n    Attributes\n    ----------\n{rest}"
-    before, rest = source.split(START, 1)
-    _, rest = rest.split(END, 1)
-    return f"{before}{signature(name)}{rest}"
-
-
-def main() -> None:
-    """Write the signatures and the documentation into the files of the classes."""
-    for name, file in FILES.items():
-        path = Path(__file__).with_name(file)
-        path.write_text(generated(name, path.read_text()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The regressor. Signature and *Parameters* are generated: see ``_parameters.py``."""
+"""The regressor. Signature and *Parameters* are generated: see ``_signatures.py``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
         it. Each ``fit`` makes a new one. An instance is used as it is, as in skorch: it begins
         with the parameters it has, and a second ``fit`` continues with it.
     criterion : class, default=torch.nn.MSELoss
-        The loss; ``criterion__x`` parameters go to its constructor.
+        The loss; ``criterion__x`` go to its constructor.
     optimizer : class, default=torch.optim.SGD
         ``optimizer__x`` parameters go to its constructor.
-    lr : float, default=0.01
-        The learning rate.
+    lr : float, "auto" or None, default="auto"
+        The learning rate. ``"auto"`` is 0.01 as in skorch, or the default of the optimizer if
+        that is larger (1.0 for Adadelta and L-BFGS, which learn next to nothing with 0.01).
+        None is the default of the optimizer.
     max_epochs : int, default=10
         Epochs of one ``fit`` or ``partial_fit``.
     batch_size : int, policy of :mod:`accelerando.batch_size`, or function, default=128
@@ -46,8 +48,8 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
     dataset : class, default=skorch.dataset.Dataset
         What `X` and `y` are wrapped in, unless they are a Dataset already.
     train_split : callable or None, default=ValidSplit(5)
-        Divides the rows into those for training and those for validation: by default a fifth is
-        held out. None trains on all rows.
+        Divides the rows; by default a fifth is held out for validation. None trains on all
+        rows.
     callbacks : list of callbacks, None or "disable", default=None
         skorch's callbacks, in addition to its default ones.
     predict_nonlinearity : callable, None or "auto", default="auto"
@@ -55,7 +57,7 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
     warm_start : bool, default=False
         Whether ``fit`` continues with the parameters of the last one.
     verbose : int, default=1
-        0 prints nothing and shows no progress line.
+        0 prints nothing and shows no progress.
     device : str, torch.device or None, default="cpu"
         Where the model is trained; None leaves it where it is.
     compile : bool, default=False
@@ -65,17 +67,23 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
     torch_load_kwargs : dict or None, default=None
         Arguments of ``torch.load`` in ``load_params``.
     max_batch_size : int or None, default=None
-        The largest batch. Where a policy wants more, the learning rate falls instead, by the
-        same factor.
+        The largest batch. Where a policy wants more, the learning rate falls by the same
+        factor.
     micro_batch_size : int, "auto" or None, default="auto"
         Rows that go through the model at once; gradients of a larger batch are accumulated,
         with the same result. ``"auto"`` measures in the first update what a row keeps in memory
         and, if `random_state` is None, compares the speed of similar sizes in the next updates;
-        it never divides a batch where that would change the result (BatchNorm, losses that are
-        not a mean over rows). None never divides.
+        it never divides a batch where that would change the result. None never divides.
+    couples_rows : "gather", False or None, default=None
+        If rows depend on each other: ``"gather"`` lets ranks compute the loss of all rows; None
+        finds out and refuses to divide a batch; False does not look.
     channels_last : bool or "auto", default="auto"
-        Memory format of convolutions; ``"auto"`` uses the faster one on CPUs if the module
-        accepts it.
+        Memory format of convolutions; ``"auto"`` uses the faster one on CPUs if that works.
+    ema : float between 0 and 1, or None, default=None
+        Decay of an exponential moving average of the weights, such as 0.999: after each update
+        the average is ``ema * average + (1 - ema) * weights``, corrected for its start.
+        Predictions, scores and validation use the average, ``save_params`` writes it; training,
+        callbacks and ``module_`` have the weights themselves (see ``averaged_weights``).
     random_state : int, NumPy generator or None, default=None
         Seed of the module's initial parameters, of the shuffles and of dropout. Two runs with
         one seed are bit-equal on a CPU with the same number of threads. None follows
@@ -87,14 +95,13 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
         Rows of a batch that are worth a rank: training uses clip(⌈batch size /
         examples_per_worker⌉, min_workers, max_workers) ranks.
     min_workers : int, default=1
-        The fewest ranks, as far as the cluster has workers.
+        The fewest ranks, as far as there are workers.
     max_workers : int, "auto" or None, default=None
         The most ranks. With a number, a cluster that can be scaled is asked for that many
         workers; None uses the workers that are there; ``"auto"`` measures and stops where more
         do not pay.
     data : "replicate" or "shard", default="replicate"
-        Whether every worker gets all rows, or ranks train on the chunks of Dask arrays that are
-        on their workers.
+        Whether all workers get all rows, or ranks train on the chunks of Dask arrays they hold.
     compression : compressor of :mod:`accelerando.compress` or None, default=None
         How gradients are encoded between ranks; a class with ``compression__x`` parameters, or
         an instance. One process steps with what would be decoded.
@@ -112,10 +119,18 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
     worker_timeout : float, default=300.0
         Seconds to wait for a cluster that has no workers.
     checkpoint : path or None, default=None
-        A directory in which the run is saved; ``fit`` in a new process continues from there if
-        the run was not finished.
+        A directory in which the run is saved, or a URL that fsspec knows (``s3://...``);
+        ``fit`` in a new process continues from there if the run was not finished. Checkpoints
+        are written in the background.
     checkpoint_every : int, default=100
         Updates between two checkpoints; one is written at the end of every epoch as well.
+    checkpoint_keep : int, default=3
+        The number of newest checkpoints that are kept. If the newest one is damaged, the run
+        continues from the one before.
+    checkpoint_best : str or None, default="valid_loss"
+        A score in the history; the checkpoint of the epoch where it was best is kept, too, and
+        ``load_state(path, best=True)`` loads it. A callback such as skorch's EpochScoring says
+        which epoch that is. None keeps only the newest ones.
     monitors : list of monitors, default=()
         What to measure during training, from :mod:`accelerando.monitor`; the signals are
         columns of ``updates_frame()``.
@@ -151,7 +166,7 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
         *,
         criterion: Any = torch.nn.MSELoss,
         optimizer: Any = torch.optim.SGD,
-        lr: float = 0.01,
+        lr: float | Literal["auto"] | None = "auto",
         max_epochs: int = 10,
         batch_size: int | Policy | type[Policy] | Callable[[Signals], float | None] = 128,
         iterator_train: type[DataLoader[Any]] = DataLoader,
@@ -168,7 +183,9 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
         torch_load_kwargs: dict[str, Any] | None = None,
         max_batch_size: int | None = None,
         micro_batch_size: int | Literal["auto"] | None = "auto",
+        couples_rows: Literal["gather", False] | None = None,
         channels_last: bool | Literal["auto"] = "auto",
+        ema: float | None = None,
         random_state: int | np.random.Generator | np.random.RandomState | None = None,
         client: Any = None,
         examples_per_worker: int = 128,
@@ -182,6 +199,8 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
         worker_timeout: float = 300.0,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 100,
+        checkpoint_keep: int = 3,
+        checkpoint_best: str | None = "valid_loss",
         monitors: Sequence[Monitor] = (),
         policies: Sequence[Policy | Callable[[Signals], Decision | None]] = (),
         **kwargs: Any,
@@ -207,7 +226,9 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
             torch_load_kwargs=torch_load_kwargs,
             max_batch_size=max_batch_size,
             micro_batch_size=micro_batch_size,
+            couples_rows=couples_rows,
             channels_last=channels_last,
+            ema=ema,
             random_state=random_state,
             client=client,
             examples_per_worker=examples_per_worker,
@@ -221,6 +242,8 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
             worker_timeout=worker_timeout,
             checkpoint=checkpoint,
             checkpoint_every=checkpoint_every,
+            checkpoint_keep=checkpoint_keep,
+            checkpoint_best=checkpoint_best,
             monitors=monitors,
             policies=policies,
             **kwargs,

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pandas as pd
+import torch
+from skorch.utils import to_device
 
-from accelerando._engine import checkpoint
 from accelerando._engine.state import Table
 
 if TYPE_CHECKING:
-    from accelerando._engine.loop import Trainer
+    from contextlib import ExitStack
+
+    from accelerando._engine.checkpoint_folder import CheckpointWriter
+    from accelerando._engine.loop import Fit, Trainer
+    from accelerando._engine.runtime.process import Interrupt
     from accelerando._engine.state import TrainState
 
 _INTEGERS = {"update", "epoch", "examples", "batch_size", "updates", "ranks", "bytes"}
+_NO_WEIGHTS = {"f_optimizer", "f_history", "use_safetensors"}
 _RENAMED = {"synchronisations": "averagings"}
 
 
@@ -75,9 +83,148 @@ class Results:
         _saves_: Any
         _pieces_: Any
         history: Any
+        client: Any
+        ema: float | None
+        verbose: int
+        _set_training: Any
+        _checkpoints_: CheckpointWriter | None
         checkpoint: str | os.PathLike[str] | None
 
         def check_is_fitted(self) -> None: ...
+        def validation_step(self, batch: Any, **fit_params: Any) -> Any: ...
+
+    # -- progress ---------------------------------------------------------------------------------
+
+    def _show_progress(self, fit: Fit, stack: ExitStack) -> None:
+        """Show a line that lives until the fit ends."""
+        from accelerando._engine.runtime.progress import Progress
+        from accelerando.estimators._skorch import CallbackHooks
+
+        progress = stack.enter_context(Progress(self.verbose))
+        progress.begin(fit.state.position)
+        hooks = fit.hooks
+        assert isinstance(hooks, CallbackHooks)
+        hooks.progress = progress
+
+    # -- during a fit -----------------------------------------------------------------------------
+
+    def _validation_step(self, trainer: Trainer) -> Any:
+        """Return the step that skorch's loop over the validation batches calls."""
+        results = trainer.evaluate()
+        if results is None:
+            return self._averaged_step()
+        known = iter(results)
+
+        def look_up(batch: Any, **fit_params: Any) -> dict[str, Any]:
+            self._set_training(False)  # as if the batch had been evaluated here
+            loss, y_pred = next(known)
+            return {"loss": loss, "y_pred": y_pred}
+
+        return look_up
+
+    def _note_end(self, fit: Fit, error: BaseException, interrupt: Interrupt) -> None:
+        """Keep what a later ``partial_fit`` needs to continue, unless a callback ended the run."""
+        from accelerando.estimators._persist import capture_callbacks, learning_rates
+        from accelerando.sync import Averaging
+
+        state = fit.state
+        position = state.position
+        state.seconds = fit.clock()
+        if isinstance(fit.spec.strategy, Averaging):
+            # Between two epochs all ranks of a cluster can still be asked.
+            self._collect_replicas(ask_ranks=position.cursor == 0)
+        if isinstance(error, KeyboardInterrupt) and position.cursor == 0 and not interrupt.pending:
+            position.until = position.epoch  # EarlyStopping raises it between two epochs
+        self._resume_ = (*capture_callbacks(self), learning_rates(self), "captured here")
+
+    # -- predictions ------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> Any:
+        """Return classes or values.
+
+        Parameters
+        ----------
+        X : array, tensor, frame, dictionary of them, Dataset, or Dask array
+            The examples. With ``client=``, arrays of more than one batch are computed on the
+            cluster. The predictions of a Dask array are a Dask array that is computed when its
+            chunks are, with the parameters of now.
+        """
+        with self._averaged():
+            found = self._predicted("predict", X)
+            return super().predict(X) if found is None else found  # type: ignore[misc]
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the output of the module after the criterion's nonlinearity; see ``predict``."""
+        with self._averaged():
+            found = self._predicted("predict_proba", X)
+            return super().predict_proba(X) if found is None else found  # type: ignore[misc]
+
+    def forward(self, X: Any, training: bool = False, device: str = "cpu") -> Any:
+        """Return the output of the module as tensors; see ``predict``."""
+        with self._averaged():
+            found = None if training else self._predicted("forward", X)
+            if found is None:
+                return super().forward(X, training=training, device=device)  # type: ignore[misc]
+        return to_device(found, device) if isinstance(found, torch.Tensor | tuple) else found
+
+    def forward_iter(self, X: Any, training: bool = False, device: str = "cpu") -> Iterator[Any]:
+        """Yield the output of the module for each batch, as tensors."""
+        outputs: Iterator[Any] = super().forward_iter(X, training, device)  # type: ignore[misc]
+        if self.ema is None:
+            return outputs
+        from accelerando.estimators._average import averaged_outputs
+
+        return averaged_outputs(self, outputs)
+
+    def averaged_weights(self) -> AbstractContextManager[None]:
+        """Let ``module_`` hold the average of its weights (``ema=``) inside a ``with`` statement.
+
+        Before the first update there is no average, and the module keeps its weights.
+
+        Examples
+        --------
+        >>> import numpy as np, torch
+        >>> from accelerando import NeuralNetRegressor
+        >>> X, y = np.ones((20, 1), "float32"), np.ones((20, 1), "float32")
+        >>> net = NeuralNetRegressor(torch.nn.Linear(1, 1), ema=0.9, verbose=0).fit(X, y)
+        >>> with net.averaged_weights():
+        ...     weights = {name: w.clone() for name, w in net.module_.state_dict().items()}
+        >>> bool(weights["weight"] == net.module_.weight)
+        False
+        """
+        if self.ema is None:
+            raise ValueError("There is no average of the weights: pass ema=0.999, for example.")
+        return self._averaged()
+
+    def _prepare_average(self) -> None:
+        from accelerando.estimators._average import prepare_average
+
+        prepare_average(self)
+
+    def _averaged_step(self) -> Any:
+        """Return the validation step, which uses the average if there is one."""
+        if self.ema is None:
+            return self.validation_step
+        from accelerando.estimators._average import averaged_step
+
+        return averaged_step(self)
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        if self.ema is None:
+            return nullcontext()
+        from accelerando.estimators._average import averaged
+
+        return averaged(self)
+
+    def _predicted(self, method: str, X: Any) -> Any:
+        """Return what a cluster has predicted; None if this process has to."""
+        if self.client is None and not hasattr(X, "__dask_graph__"):
+            return None
+        from accelerando.estimators._predict import predict_elsewhere
+
+        return predict_elsewhere(self, method, X)
+
+    # -- frames -----------------------------------------------------------------------------------
 
     @property
     def position_(self) -> RunPosition:
@@ -135,8 +282,21 @@ class Results:
 
     # -- saving -----------------------------------------------------------------------------------
 
+    def save_params(self, *args: Any, **kwargs: Any) -> None:
+        """Write weights and optimizer to files, as in skorch; with ``ema=``, averaged weights."""
+        with self._averaged():
+            super().save_params(*args, **kwargs)  # type: ignore[misc]
+
+    def load_params(self, *args: Any, **kwargs: Any) -> None:
+        """Load files of ``save_params``, as in skorch; with ``ema=``, a new average begins."""
+        super().load_params(*args, **kwargs)  # type: ignore[misc]
+        loaded = {name for name, value in kwargs.items() if value is not None}
+        average = getattr(vars(self).get("_state_"), "ema", None)
+        if average is not None and (args or loaded - _NO_WEIGHTS):
+            average.restart()
+
     def save_state(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole training run to one file, atomically.
+        """Write the whole training run to one file, atomically. The path may be a URL of fsspec.
 
         If a callback calls it during training, the file is written as soon as all callbacks have
         received the same event, so that nothing of it is missing from the state.
@@ -154,8 +314,8 @@ class Results:
         if not self._saves_.postpone(path):
             self._save(path, training=False)
 
-    def load_state(self, path: str | os.PathLike[str]) -> Self:
-        """Load a run that ``save_state`` wrote; ``partial_fit`` then continues it.
+    def load_state(self, path: str | os.PathLike[str], *, best: bool = False) -> Self:
+        """Load a run that ``save_state`` or ``checkpoint=`` wrote; ``partial_fit`` continues it.
 
         Continuing gives the same parameters as a run that never stopped. Loading never runs code
         from the file.
@@ -163,11 +323,15 @@ class Results:
         Parameters
         ----------
         path : path
-            A file written by an estimator with the same settings.
+            A file written by an estimator with the same settings, or a checkpoint directory, of
+            which the newest checkpoint is loaded that can be read. Or a URL that fsspec knows.
+        best : bool, default=False
+            Load the newest checkpoint of an epoch that was the best one so far; `path` is a
+            checkpoint directory.
         """
         from accelerando.estimators._persist import load
 
-        load(self, path)
+        load(self, path, best=best)
         return self
 
     def _save(self, path: str | os.PathLike[str] | Path, *, training: bool) -> None:
@@ -187,17 +351,22 @@ class Results:
 
             show(state, self._pieces_[1], VirtualGroup(len(state.replicas)))
 
-    def _write_checkpoint(self) -> None:
+    def _write_checkpoint(self, *, epoch_ended: bool = False) -> None:
         if self.checkpoint is not None:
-            self._save(checkpoint.checkpoint_file(self.checkpoint), training=True)
+            from accelerando.estimators._persist import save_checkpoint
 
-    def _read_checkpoint(self) -> None:
-        """Load an unfinished run from the checkpoint directory if this one has not begun."""
-        if self.checkpoint is None:
-            return
-        file = checkpoint.checkpoint_file(self.checkpoint)
-        if self._state_.position.update == 0 and checkpoint.is_unfinished(file):
-            self.load_state(file)
+            self._collect_replicas()
+            save_checkpoint(self, epoch_ended=epoch_ended)
+
+    def _open_checkpoints(self) -> None:
+        from accelerando.estimators._persist import open_checkpoints
+
+        open_checkpoints(self)
+
+    def _end_checkpoints(self) -> None:
+        """Wait until the last checkpoint is complete."""
+        if self._checkpoints_ is not None:
+            self._checkpoints_.wait()
 
 
 def _missing(net: Any) -> Any:

@@ -81,12 +81,14 @@ class SkorchModel:
         self.net = net
         self.fit_params = dict(fit_params)
         self.device = None if net.device is None else torch.device(net.device)
+        self.extras: Callable[[], dict[str, Any]] = dict
         self._plain_infer = type(net).infer is skorch.NeuralNet.infer and not fit_params
         self.refresh()
 
     def refresh(self) -> None:
         net = self.net
         self.components = components_of(net)
+        self.components.extras = self.extras()
         self.module: nn.Module = net.module_
         self.criterion = net.criterion_
         self.optimizers = list(self.components.optimizers.values())
@@ -96,7 +98,8 @@ class SkorchModel:
         self.buffers = list(self.module.buffers())
         self.largest = largest_number(self.parameters)
         # skorch's classifier takes the logarithm of probabilities for NLLLoss.
-        self._plain_loss = not has_custom_loss(net) and not isinstance(self.criterion, nn.NLLLoss)
+        self.loss_reads_inputs = has_custom_loss(net)
+        self._plain_loss = not self.loss_reads_inputs and not isinstance(self.criterion, nn.NLLLoss)
 
     def train(self, mode: bool) -> None:
         self.net._set_training(mode)
@@ -343,7 +346,7 @@ class WeightedClassifier:
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         class_weight: Any = None,
         **fit_params: Any,
@@ -367,7 +370,7 @@ class WeightedClassifier:
         if class_weight is not None:
             from accelerando.estimators._data import combine_weights
 
-            sample_weight = combine_weights(sample_weight, class_weight, y)
+            sample_weight = combine_weights(sample_weight, class_weight, y, X)
         extra = {} if sample_weight is None else {"sample_weight": sample_weight}
         super().fit(X, y, **extra, **fit_params)  # type: ignore[misc]
         return self
@@ -376,7 +379,7 @@ class WeightedClassifier:
 class WeightedRegressor:
     """``fit`` of a regressor, with weights of examples."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **fit_params: Any) -> Self:
         """Train from the start (or further, with ``warm_start``).
 
         Parameters

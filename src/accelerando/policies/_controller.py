@@ -36,7 +36,9 @@ from accelerando.policies._core import (
     as_decision,
     as_policy,
 )
+from accelerando.policies._schedules import Constant
 
+STREAM, STREAM_ROWS = 64, 2**16  # most of max_batch_size, or rows, that a stream's batch may want
 _NO_OTHERS = NOTHING[3:]  # what batch_size= rarely decides: all but batch_size, lr and lr_scale
 
 
@@ -108,6 +110,11 @@ class Controller:
         return self.policies[0].scheduled and not self.standing
 
     @cached_property
+    def constant(self) -> bool:
+        """Whether all updates have the same batch size, so that one plan serves for all of them."""
+        return type(self.policies[0]) is Constant and not self.standing
+
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns that are recorded in addition to those of every fit."""
         signals = tuple(name for monitor in self.monitors for name in monitor.signals)
@@ -134,10 +141,7 @@ class Controller:
         )
 
     def describe(self) -> list[str]:
-        """Return what a saved state must have been made with for its memories to be used.
-
-        The monitors, the base policy, the standing policies. Functions have no stable name.
-        """
+        """Return what a saved state must have been made with; functions have no stable name."""
         pieces: tuple[object, ...] = (*self.monitors, *self.policies)
         return ["function" if isinstance(p, FunctionPolicy) else repr(p) for p in pieces]
 
@@ -180,21 +184,20 @@ class Controller:
             What the engine knows, by the names of the signals: update, epoch, examples,
             n_examples, loss, grad_norm, rows, momentum, beta2, ranks, period, ... Unknown values
             are ``nan`` or missing; ``batch_size`` is the one of the last plan.
-        memories, settings
-            As they are after the last update.
-        base_lr : float
-            The learning rate of the first parameter group, as the optimizer has it.
+        memories, settings, base_lr
+            As they are after the last update; the rate of the optimizer's first parameter group.
         batches : int
             Batches per update: the number of ranks where each has a batch, else 1.
         """
         known = _known(values, memories.signals, settings, base_lr)
-        n_examples = _count(known["n_examples"])
+        n_examples = _count(known["n_examples"], batches)
         wanted, scale, memory, settings = self._ask_base(known, memories, settings, base_lr)
         size, scale = cap(wanted, scale, max_batch_size=self.max_batch_size, n_examples=n_examples)
         after = [memory]
         if self.standing:
             known = _known(known, {}, settings, base_lr)
-            settings, states = self._ask_standing(known, size, memories, settings, base_lr)
+            bounds = size, n_examples
+            settings, states = self._ask_standing(known, bounds, memories, settings, base_lr)
             after += states
         if settings.batch_size is not None:
             # A standing policy has decided: its size replaces the size and lr_scale of the base.
@@ -218,11 +221,13 @@ class Controller:
         if first is not None:
             wanted = first.batch_size
             scale = 1.0 if first.lr_scale is None else first.lr_scale
+            if type(scale) is not float or not 0 <= scale < math.inf:
+                checked(first, base)
             if first.lr is not None or first[3:] != _NO_OTHERS:
                 settings = settings.after(checked(first, base)._replace(batch_size=None), base_lr)
         if wanted is None:
             wanted = self._kept_size(known["batch_size"], settings)
-        elif not isinstance(wanted, int | float):
+        elif type(wanted) not in (int, float) or not 0 < wanted < math.inf:
             checked(first, base)
             wanted = float(wanted)
         if wanted != settings.base_batch_size:
@@ -244,21 +249,22 @@ class Controller:
     def _ask_standing(
         self,
         known: Mapping[str, float],
-        size: int,
+        bounds: tuple[int, int | None],
         memories: Memories,
         settings: Settings,
         base_lr: float,
     ) -> tuple[Settings, list[dict[str, Any]]]:
         """Ask one standing policy after the other; each sees what those before it decided.
 
-        Where two decide the same setting the later one wins, except that the smaller number of
-        workers does.
+        Where two decide the same setting the later one wins; of workers the smaller number does.
         """
-        n_examples = _count(known["n_examples"])
+        size, n_examples = bounds
         if settings.batch_size is None:
             sizes = {"batch_size": float(size), "wanted_batch_size": float(size)}
-        else:
-            sizes = _seen(Decision(settings.batch_size), n_examples, self.max_batch_size)
+        else:  # the data set may be another one since it was decided
+            held = self._within(Decision(settings.batch_size), n_examples)
+            settings = settings._replace(batch_size=held.batch_size)
+            sizes = self._seen(held, n_examples)
         signals = Signals._of({**known, **sizes})
         merged, scales, states = NOTHING, settings.scales, []
         asked = zip(self.standing, memories.policies[1:], strict=True)
@@ -267,7 +273,7 @@ class Controller:
             states.append(dict(remembered))
             if decision is None:
                 continue
-            decision = checked(decision, policy)
+            decision = self._within(checked(decision, policy), n_examples)
             if decision.lr_scale is not None:
                 factors = list(scales or [1.0] * len(self.standing))
                 factors[number] = float(decision.lr_scale)
@@ -276,11 +282,31 @@ class Controller:
             if merged.workers is not None and "workers" in new:
                 new["workers"] = min(merged.workers, new["workers"])
             merged = merged._replace(**new)
-            seen = _seen(decision, n_examples, self.max_batch_size)
+            seen = self._seen(decision, n_examples)
             signals = signals.but(**seen) if seen else signals
         if merged != NOTHING:
             settings = settings.after(merged, base_lr)._replace(scales=scales)
         return settings, states
+
+    def _within(self, decision: Decision, n_examples: int | None) -> Decision:
+        """Return the decision with a size that exists; past it, rates that follow run away."""
+        if decision.batch_size is None:
+            return decision
+        most = STREAM_ROWS if self.max_batch_size is None else STREAM * self.max_batch_size
+        most = max(1, most if n_examples is None else n_examples)
+        return decision._replace(batch_size=float(min(max(1, decision.batch_size), most)))
+
+    def _seen(self, decision: Decision, n_examples: int | None) -> dict[str, float]:
+        """Return the signals that a decision changes for the policies after it."""
+        seen, wish = _momenta(decision.momentum, decision.betas), decision.batch_size
+        if wish is not None:
+            caps = {"max_batch_size": self.max_batch_size, "n_examples": n_examples}
+            seen |= {"batch_size": float(cap(wish, 1.0, **caps)[0]), "wanted_batch_size": wish}
+        if decision.lr is not None:
+            seen["lr"] = decision.lr
+        if decision.period is not None:
+            seen["period"] = float(decision.period)
+        return seen
 
     def planned(
         self, values: Mapping[str, float], memories: Memories, settings: Settings, epoch: int
@@ -328,8 +354,9 @@ def _known(
     return known
 
 
-def _count(n_examples: float) -> int | None:
-    return None if math.isnan(n_examples) else int(n_examples)
+def _count(n_examples: float, batches: int) -> int | None:
+    """Return the rows of the largest batch that exists, if every update has so many batches."""
+    return None if math.isnan(n_examples) else -(-int(n_examples) // batches)
 
 
 def _momenta(momentum: float | None, betas: tuple[float, float] | None) -> dict[str, float]:
@@ -337,22 +364,6 @@ def _momenta(momentum: float | None, betas: tuple[float, float] | None) -> dict[
     if betas is not None:
         return {"momentum": float(betas[0]), "beta2": float(betas[1])}
     return {} if momentum is None else {"momentum": float(momentum)}
-
-
-def _seen(
-    decision: Decision, n_examples: int | None, max_batch_size: int | None
-) -> dict[str, float]:
-    """Return the signals that a decision changes for the policies after it."""
-    seen = _momenta(decision.momentum, decision.betas)
-    if decision.batch_size is not None:
-        caps = {"max_batch_size": max_batch_size, "n_examples": n_examples}
-        seen["batch_size"] = float(cap(decision.batch_size, 1.0, **caps)[0])
-        seen["wanted_batch_size"] = decision.batch_size
-    if decision.lr is not None:
-        seen["lr"] = decision.lr
-    if decision.period is not None:
-        seen["period"] = float(decision.period)
-    return seen
 
 
 def _check_names(monitors: Iterable[Monitor], policies: Iterable[Policy]) -> None:

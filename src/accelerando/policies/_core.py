@@ -7,6 +7,7 @@ a policy means saving, loading and passing a dictionary.
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ class Policy(ABC):
         return self.decide(signals, self.start())[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FunctionPolicy(Policy):
     """A function of the signals as a policy.
 
@@ -91,6 +92,20 @@ class FunctionPolicy(Policy):
     """
 
     function: Callable[[Signals], Any]
+
+    def __post_init__(self) -> None:
+        try:
+            inspect.signature(self.function).bind(None)
+        except TypeError as error:
+            raise TypeError(
+                f"A function that decides has one argument, the signals; {self!r} does not: "
+                f"{error}."
+            ) from None
+        except ValueError:
+            pass  # a function of C without a signature
+
+    def __repr__(self) -> str:
+        return f"function {getattr(self.function, '__qualname__', self.function)!r}"
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         return self.function(signals), state

@@ -145,7 +145,7 @@ def _rolling(policy: RadaDamp | RadaDampLR, signals: Signals, state: State) -> t
     first = state.get("first", rolling)
     size = state.get("size", policy.initial)
     if signals["update"] % policy.dwell == 0:
-        size = ceil(_grown(policy.initial, first, rolling, signals))
+        size = max(1, ceil(_grown(policy.initial, first, rolling, signals)))
     return size, {"first": first, "rolling": rolling, "size": size}
 
 
@@ -242,7 +242,7 @@ def instead_of_growing(initial: int, size: float) -> Decision:
     >>> instead_of_growing(64, 256)
     Decision(batch_size=64, lr_scale=0.25)
     """
-    rows = ceil(size)
+    rows = max(1, ceil(size))  # the quotient of a loss that explodes is below one row
     if rows <= initial:
         return Decision(size, lr_scale=1.0)
     return Decision(initial, lr_scale=initial / rows)

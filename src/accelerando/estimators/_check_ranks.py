@@ -1,0 +1,328 @@
+"""What ranks can compute, real or virtual ones: checks of strategies, codecs, rows and callbacks.
+
+Used by fits with ``sync``, ``virtual_ranks``, ``compression`` or ``client``.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+from skorch.callbacks import (
+    BatchScoring,
+    Callback,
+    EpochScoring,
+    LRScheduler,
+    MlflowLogger,
+    NeptuneLogger,
+    ProgressBar,
+    SacredLogger,
+    TensorBoard,
+)
+from skorch.utils import to_tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from accelerando._engine.coupling import (
+    find_coupling,
+    is_known_to_be_by_row,
+    refuse_on_ranks,
+    rows_to_compare,
+)
+from accelerando._engine.data.feed import ArrayFeed, Feed, unpack
+from accelerando._engine.loop import Fit
+from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows
+from accelerando._engine.step import needs_closure
+from accelerando.compress import Adaptive, ErrorFeedback, PowerSGD
+from accelerando.compress._codec import Compressor
+from accelerando.estimators._skorch import (
+    has_custom_loss,
+    is_idle,
+)
+from accelerando.exceptions import UnsupportedError
+from accelerando.sync import Averaging
+from accelerando.sync._strategy import Strategy
+
+
+def check_gather(net: Any, strategy: Strategy) -> None:
+    """Refuse what ``couples_rows="gather"`` cannot be combined with."""
+    gathers = 'couples_rows="gather" computes the loss of a whole batch on every rank'
+    if isinstance(strategy, Averaging):
+        raise UnsupportedError(
+            f"{gathers}, and with sync={strategy!r} each rank has a batch of its own, whose rows "
+            "are not divided. Leave couples_rows out."
+        )
+    if isinstance(net.micro_batch_size, int):
+        raise UnsupportedError(
+            f"{gathers}, and micro_batch_size={net.micro_batch_size} divides it. Leave "
+            'micro_batch_size at "auto", which then does not divide.'
+        )
+
+
+def check_sync(net: Any, strategy: Strategy, ranks: int) -> None:
+    """Refuse strategies and virtual ranks that do not fit the other settings."""
+    averages, virtual = isinstance(strategy, Averaging), net.virtual_ranks > 1
+    if virtual and net.client is not None:
+        raise UnsupportedError(
+            f"virtual_ranks={net.virtual_ranks} are ranks of this process, and with client= the "
+            "ranks are workers of the cluster. Leave one of them out."
+        )
+    wanted = strategy.ranks_wanted() if isinstance(strategy, Averaging) else None
+    name = type(strategy).__name__
+    if wanted == "auto" and net.client is None:
+        raise UnsupportedError(
+            f'{name}(replicas="auto") tries how many workers of a Dask cluster pay, and here there '
+            "is one process. Pass client=distributed.Client(), which starts a cluster on this "
+            "machine, or a number of replicas."
+        )
+    if wanted is not None and virtual and wanted != net.virtual_ranks:
+        raise ValueError(
+            f"{name} has {wanted} replicas, and virtual_ranks is {net.virtual_ranks}. Leave "
+            "virtual_ranks out: replicas are virtual ranks."
+        )
+    if averages and net.client is None and ranks == 1:
+        raise UnsupportedError(
+            f"sync={strategy!r} averages the parameters of several ranks, and here there is one. "
+            "Pass virtual_ranks=2 or more, or a client."
+        )
+    if averages and net.client is not None and net.max_workers == 1:
+        raise UnsupportedError(
+            f"sync={strategy!r} averages the parameters of several ranks, and max_workers=1 allows "
+            "one. Leave max_workers out, or allow more."
+        )
+    if averages and net.ema is not None:
+        raise UnsupportedError(
+            f"ema={net.ema} averages the weights after every update, and with sync={strategy!r} "
+            "every rank has weights of its own between two averagings. Leave one of them out."
+        )
+    if net.compression is not None:
+        why = (
+            "ranks that average parameters exchange no gradients"
+            if averages
+            else "virtual ranks compute the gradient of all their rows at once"
+        )
+        raise UnsupportedError(
+            f"compression={net.compression!r} compresses the gradients of single ranks; {why}. "
+            "Leave compression out, or train without sync and virtual_ranks."
+        )
+
+
+def check_averaging(net: Any, strategy: Averaging, *, custom: bool) -> None:
+    """Refuse training steps and optimizers that cannot be averaged."""
+    name = type(strategy).__name__
+    if custom:
+        raise UnsupportedError(
+            f"{type(net).__name__} has its own train_step, in which the rows of ranks could not be "
+            f"weighed as {name} requires. Override get_loss or infer instead."
+        )
+    if searching := _with_closures(net):
+        raise UnsupportedError(
+            f"{searching[0]} searches along a line by the loss of its own batch, from which {name} "
+            "would move it away. Use SGD, Adam or another optimizer that steps by the gradient "
+            "alone."
+        )
+
+
+def check_compressor(net: Any, compressor: Compressor | None) -> None:
+    """Refuse a compressor that does not fit the optimizer, or a single process."""
+    check_sparse(net.module_, [getattr(net, name + "_") for name in net._optimizers])
+    inner = compressor.codec if isinstance(compressor, Adaptive) else compressor
+    if isinstance(inner, PowerSGD) and net.client is None:
+        raise UnsupportedError(
+            f"compression={compressor!r} is a way to add gradients up over ranks, and without a "
+            "client there is only this process. Pass a client, or a codec such as Atomo or QSGD, "
+            "which this process applies to its own gradient."
+        )
+    if not isinstance(inner, ErrorFeedback | PowerSGD):
+        return
+    # L-BFGS uses differences of the gradients it has evaluated: what error feedback would add to
+    # the next one belongs to no step.
+    if searching := _with_closures(net):
+        raise UnsupportedError(
+            f"{searching[0]} evaluates gradients several times in one update, and "
+            f"compression={compressor!r} adds to each what those before it left out: the "
+            "differences that the optimizer looks at would not be those of the loss. Use a codec "
+            "without memory, such as Atomo or QSGD, or another optimizer."
+        )
+
+
+def _with_closures(net: Any) -> list[str]:
+    """Return the names of the optimizers that evaluate the loss themselves."""
+    optimizers = [getattr(net, name + "_") for name in net._optimizers]
+    return [type(one).__name__ for one in optimizers if needs_closure(one)]
+
+
+# -- rows that depend on each other --------------------------------------------------------------
+
+
+def check_division(net: Any, fit: Fit) -> None:
+    """Refuse what several ranks could not compute as one process does.
+
+    Parameters
+    ----------
+    net : estimator
+        With a client.
+    fit : Fit
+        The driver's fit. If it has no rows, ranks look at those of their first update.
+    """
+    check_sparse(fit.model.module, fit.model.optimizers)
+    gathers = net.couples_rows == "gather"
+    if gathers:
+        _check_measured(fit)
+    if net.couples_rows is False or isinstance(fit.spec.strategy, Averaging):
+        return  # ranks that average have a batch each
+    if net.max_workers == 1:
+        return
+    separable = is_mean_over_rows(net.criterion_) and not has_custom_loss(net)
+    if separable and is_known_to_be_by_row(net.module_):
+        return
+    if fit.feed.n_examples is None or getattr(fit.feed, "chunks", None) == {}:
+        fit.spec = dataclasses.replace(fit.spec, probes=True)
+        return
+    data = fit.feed.gather(some_rows(fit.feed, rows_to_compare(fit.model)))
+    X, y = unpack(to_tensor(data, device=net.device))
+    where = find_coupling(fit.model, X, y, sums=fit.spec.sums, repeated=False)
+    if where is not None:
+        refuse_on_ranks(where, gathers=gathers)
+
+
+def some_rows(feed: Feed, number: int) -> Any:
+    """Return rows from all over the training set, several of a class if classes are at hand.
+
+    Losses that compare rows of one class show nothing if there is one row of each.
+    """
+    n_examples = feed.n_examples
+    assert n_examples is not None
+    spread = np.linspace(0, n_examples - 1, min(number, n_examples)).round().astype(np.int64)
+    if not isinstance(feed, ArrayFeed) or not isinstance(feed.data[1], torch.Tensor):
+        return spread
+    targets = feed.data[1]
+    if targets.dim() != 1 or targets.is_floating_point():
+        return spread
+    classes: Any = targets.cpu().numpy()
+    classes = classes if feed.subset is None else classes[feed.subset]
+    common = [np.flatnonzero(classes == one)[:4] for one in np.unique(classes[spread])[:4]]
+    # Two of each class at either end, so that every part has pairs.
+    pairs = [rows[half::2] for half in (0, 1) for rows in common]
+    middle = [row for row in spread if not any(row in rows for rows in common)]
+    return np.concatenate([*pairs[: len(common)], middle, *pairs[len(common) :]]).astype(np.int64)
+
+
+def _check_measured(fit: Fit) -> None:
+    """Refuse what looks at single rows or at the rows of a rank."""
+    gathers = 'couples_rows="gather" computes the loss of a whole batch on every rank'
+    for policy in fit.control.policies:
+        if policy.measures(0) is not None:
+            raise UnsupportedError(
+                f"{gathers}, and {type(policy).__name__} measures on the training set part by "
+                "part. Use RadaDamp, which needs no extra pass."
+            )
+    for monitor in fit.control.monitors:
+        if monitor.looks_at_parts:
+            raise UnsupportedError(
+                f"{gathers}, and {type(monitor).__name__} compares the gradients of parts of a "
+                "batch. Leave the monitor or the policy that needs it out."
+            )
+
+
+# -- callbacks ------------------------------------------------------------------------------------
+
+_PER_BATCH = ("on_batch_begin", "on_batch_end", "on_grad_computed")
+
+
+_LOGGERS = (MlflowLogger, NeptuneLogger, SacredLogger)
+
+
+def _overrides(callback: Any, base: type) -> bool:
+    return any(getattr(type(callback), n) is not getattr(base, n) for n in _PER_BATCH)
+
+
+def _batch_hooks(callback: Any) -> list[str]:
+    kind = type(callback)
+    return [n for n in _PER_BATCH if not is_idle(getattr(kind, n), getattr(Callback, n))]
+
+
+def rank_callbacks(net: Any) -> list[tuple[str, Any]]:
+    """Return the callbacks of which every rank calls its own copy.
+
+    Those that act on gradients only: after the reduction gradients are the same on all ranks, so
+    that clipping them on each rank is clipping them. And schedulers that step in every update.
+    """
+    return [
+        (name, cb)
+        for name, cb in net.callbacks_
+        if _batch_hooks(cb) == ["on_grad_computed"] or steps_every_update(cb)
+    ]
+
+
+def steps_every_update(callback: Any) -> bool:
+    """Return True for skorch's scheduler with ``step_every="batch"``."""
+    return (
+        isinstance(callback, LRScheduler)
+        and type(callback).on_batch_end is LRScheduler.on_batch_end
+        and callback.step_every == "batch"
+    )
+
+
+def copies_for_ranks(net: Any) -> list[tuple[str, Any]]:
+    """Return copies of the callbacks of ranks; a scheduler follows when its optimizer is sent."""
+    found = []
+    for name, callback in rank_callbacks(net):
+        made = copy.copy(callback)
+        if steps_every_update(callback):
+            made.lr_scheduler_ = None
+        try:
+            cloudpickle.dumps(made)
+        except Exception as error:
+            raise UnsupportedError(
+                f"The callback {name} ({type(callback).__name__}) acts in every update, so that "
+                f"every rank needs a copy, and it cannot be pickled: {error}. Keep what cannot be "
+                "sent out of its attributes, or train in this process (client=None)."
+            ) from error
+        found.append((name, made))
+    return found
+
+
+def check_callbacks(net: Any) -> None:
+    """Refuse callbacks that need every training batch in this process."""
+    for hook in _PER_BATCH:
+        ours = next(
+            kind for kind in type(net).__mro__ if kind.__module__.startswith("accelerando.")
+        )
+        if getattr(type(net), hook) is not getattr(ours, hook):
+            raise UnsupportedError(
+                f"{type(net).__name__} overrides {hook}, which is called for every batch, and with "
+                "client= the batches are on the workers. Do the work in on_epoch_end, or train in "
+                "this process (client=None)."
+            )
+    for name, callback in net.callbacks_:
+        hooks = _batch_hooks(callback)
+        if not hooks or hooks == ["on_grad_computed"] or isinstance(callback, ProgressBar):
+            continue
+        remedy = "Do the work in on_epoch_end"
+        if isinstance(callback, EpochScoring | BatchScoring):
+            if not callback.on_train or not getattr(callback, "use_caching", True):
+                continue  # validation batches do pass through this process
+            remedy = "Pass use_caching=False to EpochScoring, or score in on_epoch_end"
+        elif isinstance(callback, LRScheduler):
+            if callback.step_every != "batch" and not _overrides(callback, LRScheduler):
+                continue
+            is_known = callback.monitor in ("train_loss", "train_batch_size")
+            if steps_every_update(callback) and (
+                is_known or not isinstance(callback.lr_scheduler_, ReduceLROnPlateau)
+            ):
+                continue
+            remedy = "Pass step_every='epoch' or monitor='train_loss'"
+        elif isinstance(callback, TensorBoard) and not _overrides(callback, TensorBoard):
+            continue  # its method does nothing
+        elif isinstance(callback, _LOGGERS) and not callback.log_on_batch_end:
+            continue
+        raise UnsupportedError(
+            f"The callback {name} ({type(callback).__name__}) acts at every batch "
+            f"({', '.join(hooks)}), and with client= the batches are on the workers. {remedy}; "
+            "what happened in every update is in updates_frame(). Or train in this process "
+            "(client=None)."
+        )
