@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test lint types unit bench docs clean
+.PHONY: help install demo test test-deploy lint types unit bench docs clean
 help:            ## list the targets
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 install: $(STAMP)  ## make .venv with everything the tests need
 
@@ -30,6 +30,12 @@ types: $(STAMP)  ## mypy, strict
 
 unit: $(STAMP)   ## the test suite, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Installs what no other target needs. Needs root, and Debian's slurm-wlm, munge, openssh-server and
+# iptables; what is missing is skipped with a reason.
+test-deploy: $(STAMP)  ## fits on real deployments: SLURM, SSH, TLS, firewalls; under ten minutes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deploy]'
+	$(BIN)/python -m pytest -c deployments/pytest.ini deployments
 
 bench: $(STAMP)  ## every benchmark, short version
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done

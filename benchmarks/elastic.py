@@ -195,6 +195,71 @@ def signal_one(seed: int, number: signal.Signals) -> dict[str, Any]:
         return {**recovery(read_stamps(folder), sent["at"], survivors), **_told(net)}
 
 
+def stops(count: int, seed: int = 0) -> dict[str, Any]:
+    """Let members hang at random moments, one after the other; the fit must continue each time.
+
+    Epochs are short, so that some hang after the last message of a segment.
+    """
+    rng, over = random.Random(seed), threading.Event()
+    done: list[int] = []
+    with local_cluster(4) as client:
+        rows = np.random.default_rng(0).normal(size=(20 * LARGE, FEATURES)).astype(np.float32)
+
+        class Enough(Callback):
+            def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+                if len(done) >= count:
+                    raise KeyboardInterrupt
+
+        net = NeuralNetClassifier(
+            mlp(FEATURES, 512, 512, CLASSES),
+            criterion=nn.CrossEntropyLoss,
+            batch_size=LARGE,
+            max_epochs=100_000,
+            train_split=None,
+            callbacks=[("enough", Enough())],
+            random_state=0,
+            verbose=0,
+            client=client,
+            examples_per_worker=EXAMPLES_PER_WORKER,
+            min_workers=1,
+            max_workers=4,
+            rank_timeout=1.0,
+        )
+
+        def strike() -> None:
+            pids = client.run(os.getpid)
+            while len(done) < count and not over.is_set():
+                trainer = getattr(net, "_trainer_", None)
+                members = [] if trainer is None else [info.worker for info in trainer.membership]
+                if len(members) < 2:
+                    over.wait(0.05)
+                    continue
+                over.wait(rng.uniform(0.0, 3.0))  # within 20 updates of a group it takes a minute
+                pid, at = pids[rng.choice(members)], trainer.newest_update
+                os.kill(pid, signal.SIGSTOP)
+                stop = time.monotonic() + GIVE_UP
+                try:
+                    while trainer.newest_update < at + 30 and not over.is_set():
+                        if time.monotonic() > stop:
+                            raise TimeoutError(f"Training stands still after hang {len(done) + 1}.")
+                        time.sleep(0.02)
+                finally:
+                    os.kill(pid, signal.SIGCONT)
+                done.append(at)
+                console.print(f"hang {len(done)}, at update {at}: training continues")
+
+        thread = threading.Thread(target=strike, daemon=True)
+        thread.start()
+        try:
+            net.fit(rows, np.arange(len(rows)) % CLASSES)
+        finally:
+            over.set()
+            thread.join()
+    if len(done) < count:
+        raise RuntimeError(f"Only {len(done)} of {count} hangs happened.")
+    return {"stops": len(done), "updates": int(net.position_.update)}
+
+
 def kill(seed: int) -> dict[str, Any]:
     return signal_one(seed, signal.SIGKILL)
 
@@ -279,6 +344,9 @@ def arguments() -> argparse.Namespace:
     made.add_argument(
         "--only", nargs="+", choices=tuple(EXPERIMENTS), default=tuple(EXPERIMENTS), help="some"
     )
+    made.add_argument(
+        "--stops", type=int, help="instead: let members hang this number of times in one fit"
+    )
     args = made.parse_args()
     args.runs = args.runs or (1 if args.quick else 7)
     return args
@@ -287,6 +355,9 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     torch.set_num_threads(1)  # the driver must not compete with the ranks
+    if args.stops:
+        console.print(stops(args.stops))
+        return
     cache = Cache(args.cache)
     runs: dict[str, list[dict[str, Any]]] = {}
     for name in args.only:

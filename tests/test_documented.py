@@ -71,7 +71,7 @@ def test_searches_describe_what_they_share_in_the_same_words():
         search.HyperbandSearchCV,
         search.SuccessiveHalvingSearchCV,
         search.AsyncHalvingSearchCV,
-        search.RandomIncrementalSearchCV,
+        search.IncrementalSearchCV,
     )
     own = {"max_iter", "aggressiveness", "patience", "sampler"}
     for other in others:

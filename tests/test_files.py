@@ -5,7 +5,7 @@ import os
 import pytest
 
 from accelerando import _files
-from accelerando._files import atomic_write, check_output
+from accelerando._files import atomic_write, check_output, check_owner
 
 
 def test_the_new_content_replaces_the_old(tmp_path):
@@ -66,3 +66,19 @@ def test_an_output_that_cannot_be_written_is_refused(output, message, tmp_path, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
         check_output(output)
+
+
+def test_a_file_that_somebody_else_could_have_written_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    check_owner(path, argument="x")  # does not exist
+    path.touch(mode=0o664)
+    check_owner(path, argument="x")
+    path.chmod(0o666)
+    with pytest.raises(PermissionError, match=r"^x: .*can be written by everybody.*chmod o-w"):
+        check_owner(path, argument="x")
+    path.chmod(0o600)
+    if os.geteuid() == 0:  # the files of root are those of everybody
+        os.chown(path, 12345, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    with pytest.raises(PermissionError, match=r"belongs to user .*chown"):
+        check_owner(path, argument="x")

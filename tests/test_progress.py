@@ -1,11 +1,14 @@
 """A live display: only in a terminal, redrawn rarely, and ended in one of two ways."""
 
 import io
+import sys
+import types
 
 import pytest
 from rich.console import Console
 from rich.errors import LiveError
 from rich.live import Live
+from rich.text import Text
 
 from accelerando import _progress
 from accelerando._progress import LiveDisplay
@@ -103,3 +106,73 @@ def test_an_error_ends_the_display_and_passes_through():
     with LiveDisplay(True, screen) as display:  # the terminal is free again
         display.show(lambda: "again", now=True)
     assert "again" in screen.file.getvalue()
+
+
+# -- logs and notebooks ---------------------------------------------------------------------------
+
+
+def test_a_log_gets_a_plain_line_now_and_then(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    with LiveDisplay(enabled=True) as display:
+        for second in range(95):
+            now[0] = 100.0 + second
+            display.show(lambda second=second: Text(f"second {second}"))
+    assert capsys.readouterr().out == "second 30\nsecond 60\nsecond 90\n"
+
+
+def test_a_silent_display_prints_nothing_into_a_log(monkeypatch, capsys):
+    now = [100.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    with LiveDisplay(enabled=False) as display:
+        now[0] += 1000
+        display.show(lambda: "line")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_notebook_has_a_line_that_is_updated_and_removed(monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, data, raw):
+            shown.append(data["text/plain"])
+
+    def display(data, raw, display_id):
+        shown.append(data["text/plain"])
+        return Handle()
+
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    module = types.ModuleType("IPython.display")
+    module.display = display
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    console = Console(file=io.StringIO(), force_jupyter=True)
+    with LiveDisplay(enabled=True, console=console) as line:
+        line.show(lambda: Text("update 1"), now=True)
+        line.show(lambda: Text("update 2"), now=True)
+    assert shown == ["", "update 1", "update 2", ""]
+
+
+def test_a_notebook_keeps_plain_html(monkeypatch):
+    shown = []
+
+    class Handle:
+        def update(self, forms, raw):
+            shown.append(forms)
+
+    module = types.ModuleType("IPython.display")
+    module.display = lambda forms, raw, display_id: Handle()
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+
+    class Page:
+        def _repr_html_(self):
+            return "<p>half</p>"
+
+        def __str__(self):
+            return "half"
+
+    screen = Console(file=io.StringIO(), force_jupyter=True)
+    with LiveDisplay(enabled=True, console=screen, keep=True) as display:
+        display.show(Page)
+    assert shown == [{"text/plain": "half", "text/html": "<p>half</p>"}] * 2
+    assert screen.file.getvalue() == ""

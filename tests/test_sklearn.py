@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import check_scoring, get_scorer
 
 from accelerando import _sklearn
 
@@ -29,3 +31,8 @@ def test_arrays_and_lists_are_told_from_scalars():
     assert _sklearn.is_arraylike(np.zeros(3)), "sklearn.utils.validation._is_arraylike changed"
     assert _sklearn.is_arraylike([1, 2])
     assert not _sklearn.is_arraylike(3)
+
+
+def test_scorers_that_predict_are_recognized():
+    assert isinstance(get_scorer("accuracy"), _sklearn.BaseScorer)
+    assert isinstance(check_scoring(SGDClassifier()), _sklearn.PassthroughScorer)

@@ -12,7 +12,7 @@ import os
 import numpy as np
 import torch._dynamo  # noqa: F401 - what the first optimizer of a process imports
 
-import accelerando._cluster.worker.task
+import accelerando._cluster.rank_task
 import accelerando.estimators
 import accelerando.search  # noqa: F401
 

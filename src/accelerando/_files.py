@@ -54,6 +54,58 @@ def sync_directory(path: Path) -> None:
         os.close(directory)
 
 
+def lock_file(path: Path) -> int | None:
+    """Create and lock a file; return its descriptor, or None if another process has locked it.
+
+    The lock ends when the descriptor is closed, also by the death of the process.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks; the file is only a sign there
+        return descriptor
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:  # a file system without locks, such as some network file systems
+        return descriptor
+    return descriptor
+
+
+def check_owner(path: Path, *, argument: str) -> None:
+    """Raise PermissionError if somebody else could have written a file that will be unpickled.
+
+    It has to belong to the user of this process or to root, and must not be writable for everybody.
+    Where files have no owners (Windows), nothing is checked.
+
+    Parameters
+    ----------
+    path : Path
+        A file or a directory; nothing is checked if it does not exist.
+    argument : str
+        How the user named it, for the message.
+    """
+    user = getattr(os, "geteuid", None)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return
+    if user is None:
+        return
+    if found.st_uid not in (user(), 0):
+        problem, remedy = f"belongs to user {found.st_uid}", "chown"
+    elif found.st_mode & 0o002:
+        problem, remedy = "can be written by everybody", "chmod o-w"
+    else:
+        return
+    raise PermissionError(
+        f"{argument}: {path} {problem}, and it holds pickles, which can run any code when they are "
+        f"read. If you trust its content, make it yours first ({remedy})."
+    )
+
+
 def check_output(output: str | os.PathLike[str], formats: Sequence[str] = FIGURE_FORMATS) -> Path:
     """Return the path that a command's ``--output`` names; raise if it cannot be written.
 

@@ -7,23 +7,26 @@ that both need are here: when a display is live, how often it is redrawn, and ho
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.errors import LiveError
 from rich.live import Live
 
 REFRESH_SECONDS = 0.25
+PLAIN_SECONDS = 30.0
 
 
 class LiveDisplay:
     """Redraw a rendering in a terminal, at most once per `REFRESH_SECONDS`.
 
-    Outside a terminal nothing is drawn while the block runs. Text that is printed meanwhile, such
-    as skorch's table, appears above the display.
+    A notebook shows it in an output of its own, as the HTML of ``_repr_html_`` if the rendering has
+    that, so that a saved notebook shows it, too. Where nothing can be redrawn, such as in the log
+    of a job, its ``str`` is printed every `PLAIN_SECONDS`. Text that is printed meanwhile, such as
+    skorch's table, appears above the display in a terminal.
 
     Parameters
     ----------
@@ -52,19 +55,26 @@ class LiveDisplay:
         self._live: Live | None = None
         self._render: Callable[[], RenderableType] | None = None
         self._drawn_at = -math.inf
+        self._notebook: Any = None  # the handle of an output that can be updated
 
     def __enter__(self) -> LiveDisplay:
-        if self.enabled and (self._console is not None or self.keep or sys.stdout.isatty()):
+        if self.enabled:
+            self._drawn_at = time.monotonic()
             console = self._console = self._console or Console()
-            # A notebook can redraw a table, too; a line that is removed again is of no use there.
-            if console.is_terminal or (self.keep and console.is_jupyter):
+            if console.is_jupyter:
+                # rich would need ipywidgets to redraw or remove something
+                from IPython.display import display
+
+                self._notebook = display({"text/plain": ""}, raw=True, display_id=True)
+                self._drawn_at = -math.inf
+            elif console.is_terminal:
                 live = Live(console=console, auto_refresh=False, transient=not self.keep)
                 try:
                     live.start()
                 except LiveError:  # another display has the terminal, such as scikit-learn's bar
                     pass
                 else:
-                    self._live = live
+                    self._live, self._drawn_at = live, -math.inf
         return self
 
     def show(self, render: Callable[[], RenderableType], *, now: bool = False) -> None:
@@ -79,11 +89,23 @@ class LiveDisplay:
             Draw at once.
         """
         self._render = render
-        if self._live is None:
-            return
-        if now or time.monotonic() - self._drawn_at >= REFRESH_SECONDS:
+        passed = time.monotonic() - self._drawn_at
+        if self._live is not None:
+            if not now and passed < REFRESH_SECONDS:
+                return
             self._live.update(render(), refresh=True)
-            self._drawn_at = time.monotonic()
+        elif self._notebook is not None:
+            if not now and passed < REFRESH_SECONDS:
+                return
+            self._notebook.update(_for_notebook(render()), raw=True)
+        else:
+            console = self._console
+            if not self.enabled or passed < PLAIN_SECONDS:
+                return
+            if console is None or console.is_terminal:
+                return
+            print(render(), file=console.file, flush=True)
+        self._drawn_at = time.monotonic()
 
     def __exit__(
         self,
@@ -91,8 +113,14 @@ class LiveDisplay:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        live, self._live = self._live, None
         render, self._render = self._render, None
+        if self._notebook is not None:
+            shown = render if self.keep else None
+            last = _for_notebook(shown()) if shown is not None else {"text/plain": ""}
+            self._notebook.update(last, raw=True)
+            self._notebook = None
+            return
+        live, self._live = self._live, None
         try:
             if self.enabled and self.keep and render is not None:
                 if live is not None:
@@ -102,3 +130,11 @@ class LiveDisplay:
         finally:
             if live is not None:
                 live.stop()
+
+
+def _for_notebook(rendering: Any) -> dict[str, str]:
+    """Return a rendering as a notebook stores it: plain HTML, without scripts, and text."""
+    forms = {"text/plain": str(rendering)}
+    if hasattr(rendering, "_repr_html_"):
+        forms["text/html"] = rendering._repr_html_()
+    return forms

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from sklearn.metrics._scorer import _BaseScorer as BaseScorer
+from sklearn.metrics._scorer import _PassthroughScorer as PassthroughScorer
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _is_arraylike, _num_samples
+
+__all__ = ["BaseScorer", "PassthroughScorer", "count_rows", "is_arraylike", "take_rows"]
 
 
 def take_rows(data: Any, rows: Any) -> Any:

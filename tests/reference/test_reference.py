@@ -1,7 +1,8 @@
-"""Every reference run gives what was recorded: bit for bit where the machine is the same.
+"""Every reference run gives what was recorded: in one process bit for bit on the same machine.
 
 ``expected.json`` was recorded by version 4 of the state format, before the engine was rebuilt; see
-``record.py``. On another CPU or with another version of PyTorch the last digits may differ.
+``record.py``. On another CPU or with another version of PyTorch the last digits may differ. Since
+then ranks add up gradients in another order, and weights of rows have double precision.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from tests.reference.summary import differences, fingerprint, summarize
 
 EXPECTED = record.read()
 SAME_MACHINE = EXPECTED["fingerprint"] == fingerprint()
-CLOSE = 1e-12  # where sums may be taken in another order, as after the loss of a rank
-OTHER_MACHINE = 1e-9
+CLOSE = 1e-9  # where the machine or the order of sums is another one
+SINGLE_PRECISION = {  # of parameters, or of the sum of weights when this was recorded
+    "3 ranks: float32, BatchNorm": 1e-6,
+    "3 ranks: class weights, ignored targets": 1e-7,
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -29,8 +33,8 @@ def check(name, client=None):
     if runs.is_gone(name):
         pytest.skip("This codec no longer exists.")
     expected = EXPECTED["runs"][name]
-    exact = expected.get("exact", True)
-    tolerance = (None if exact else CLOSE) if SAME_MACHINE else OTHER_MACHINE
+    tolerance = None if SAME_MACHINE and client is None else CLOSE
+    tolerance = SINGLE_PRECISION.get(name, tolerance)
     got = summarize(runs.fit(name, client))
     if name.endswith("QSGD, elias"):  # packed now: the same numbers in another number of bytes
         expected["updates"].pop("bytes", None)

@@ -9,7 +9,8 @@ import json
 
 import pytest
 
-from tests.reference.saved_states import FOLDER, STATES, finish, path_of
+from tests.reference import saved_states
+from tests.reference.saved_states import DATA, FOLDER, STATES, finish, path_of
 from tests.reference.summary import differences, summarize
 
 EXPECTED = json.loads((FOLDER / "expected.json").read_text())
@@ -22,6 +23,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_every_file_is_known():
     assert sorted(FOLDER.glob("*.pt")) == sorted(map(path_of, STATES))
     assert EXPECTED.keys() == STATES.keys()
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "states_v5").glob("*.pt")), ids=lambda p: p.stem)
+def test_a_run_that_version_5_saved_continues(path, monkeypatch):
+    """These runs are some of those of version 4, saved by the version that wrote version 5."""
+    name = next(name for name in STATES if path_of(name).name == path.name)
+    monkeypatch.setattr(saved_states, "FOLDER", path.parent)
+    assert not differences(EXPECTED[name], summarize(finish(name)), tolerance=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", STATES)
