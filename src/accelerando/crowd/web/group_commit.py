@@ -132,8 +132,6 @@ class GroupCommit:
                 writes.append(more)
             self.batches += 1
             self._run_batch(writes, patient=True)
-            with self._lock:
-                self._n_queued -= len(writes)
 
     def _run_batch(self, writes: list[_Write], *, patient: bool) -> None:
         try:
@@ -149,8 +147,17 @@ class GroupCommit:
                 for write in writes:
                     self._run_batch([write], patient=patient)
             else:
-                _resolve_all([(writes[0], None, error)])
+                self._resolve_batch([(writes[0], None, error)], patient)
             return
+        self._resolve_batch(done, patient)
+
+    def _resolve_batch(
+        self, done: list[tuple[_Write, Any, Exception | None]], patient: bool
+    ) -> None:
+        # The count falls first: a caller that resumes and writes again finds the thread idle.
+        if patient:
+            with self._lock:
+                self._n_queued -= len(done)
         _resolve_all(done)
 
 
