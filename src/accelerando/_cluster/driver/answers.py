@@ -37,8 +37,6 @@ def rank_ready(turn: Turn, event: messages.RankReady) -> None:
 def segment_ended(turn: Turn, event: messages.SegmentEnded) -> None:
     """Note how a segment or an averaging ended on a rank."""
     state, status = turn.state, turn.state.ranks[event.rank].status
-    if event.unused is not None:
-        state.unused = event.unused
     # A rank that missed the end of its segment joins as a newcomer.
     outcome = None if status == "silent" else event.outcome
     state.unreached = event.reason or state.unreached

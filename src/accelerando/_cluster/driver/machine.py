@@ -93,8 +93,6 @@ def _train_epoch(turn: Turn, event: messages.TrainEpoch) -> None:
         state.changed = True  # what ranks have is older, whatever their update is
         for rank, info in state.ranks.items():
             turn.change(rank, key=min(info.key, state.here))
-    if event.patch.get("rewired"):
-        state.unused = None  # which parameters get a gradient is not known any more
     state.sizing = replace(state.sizing, n_examples=event.n_examples)
     state.ahead = state.sizing.ahead(event.next_batch_size, len(state.workers))
     if event.update and event.batch_size:
@@ -194,7 +192,6 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
             epoch=state.call.epoch,
             until=state.call.until,
             patch=state.call.patch,
-            unused=state.unused,
             intact=tuple(outcome in ("epoch", "paused", "averaged") for outcome in outcomes),
             careful=state.unformed > 0
             or (state.attempts.count > 0 and state.newest_update <= state.attempts.update),

@@ -335,7 +335,6 @@ class ClusterTrainer:
                 threads=threads.get(rank),
                 chunks=chunks[rank][0],
                 deposit=chunks[rank][1],
-                unused=action.unused,
                 careful=action.careful,
             )
             self.mailbox.send(rank, command)
