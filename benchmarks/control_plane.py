@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 
 from _cluster_common import OtherLoad
 from _common import console, output_path, parser, print_table, write
-from accelerando._cluster.mailbox import Address, Mailbox, decode, encode, serve_store
+from accelerando._cluster.mailbox import Address, Mailbox, decode, encode
 from accelerando._cluster.messages import Stop
+from accelerando._cluster.plugins import serve_store
 
 NAP = (0.001, 0.01)  # seconds between two questions: at first, and at most
 SETTLE = 2.0  # seconds until all naps are long

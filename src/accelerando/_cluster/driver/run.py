@@ -25,7 +25,7 @@ from accelerando._cluster.driver.sizing import Sizing, threads_for
 from accelerando._cluster.driver.state import DriverState, Phase, RankInfo
 from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox
-from accelerando._cluster.plugins import open_mailbox
+from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
 from accelerando._dask import (
     ClusterScaling,
@@ -37,7 +37,6 @@ from accelerando._dask import (
     workers_of,
 )
 from accelerando._engine._torch import unpack
-from accelerando._shield import shielded
 from accelerando.exceptions import ClusterError
 
 _WAIT_SECONDS = 0.1  # for an event; then the driver looks at Ctrl-C, progress and deadlines
