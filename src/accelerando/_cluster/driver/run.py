@@ -21,7 +21,7 @@ from accelerando._cluster.driver import state as actions
 from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
 from accelerando._cluster.driver.machine import step
 from accelerando._cluster.driver.placement import ChunkAssignment
-from accelerando._cluster.driver.sizing import Sizing, threads_for
+from accelerando._cluster.driver.sizing import Sizing, plural, threads_for
 from accelerando._cluster.driver.state import DriverState, Phase, RankInfo
 from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox
@@ -301,10 +301,10 @@ class ClusterTrainer:
         if stage in self._announced:
             return
         self._announced.add(stage)
-        where = f"{workers} worker{'s' * (workers != 1)}"
+        where = plural(workers, "worker")
         texts = {
             "starting": f"Ranks are starting; the cluster has {where}.",
-            "training": f"Training with {ranks} rank{'s' * (ranks != 1)} on {where}.",
+            "training": f"Training with {plural(ranks, 'rank')} on {where}.",
         }
         self.tasks.announce(texts[stage])
 
