@@ -199,3 +199,13 @@ def test_clocks_that_differ_by_more_than_reading_them_took(seconds, differs):
     if differs:
         assert found[0].level == "warning"
         assert f"that of {A} by {abs(seconds)} s" in found[0].what
+
+
+def test_a_script_and_workers_that_can_meet_nowhere():
+    here, beyond = "tcp://192.168.0.5:40001", "tcp://10.0.0.9:40002"
+    found = findings_of(here=here, beyond=beyond, blocked={A: [here], B: []})
+    assert [finding.level for finding in found] == ["error"]
+    for part in (f"cannot reach the scheduler on a port of the kind that ranks use ({beyond})",
+                 f"worker {A} cannot reach this machine ({here})"):  # fmt: skip
+        assert part in found[0].what
+    assert findings_of(here=here, beyond=beyond, blocked={A: [], B: []}) == [], "it is here"

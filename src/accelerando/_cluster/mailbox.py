@@ -109,24 +109,23 @@ def decode(text: str | bytes) -> Message:
 
 
 class Address(NamedTuple):
-    """Where the store can be reached, and the secret of the run."""
+    """Where the store can be reached, the secret of the run, and the ports that the run may use."""
 
     host: str
     port: int
     secret: str = ""
+    ports: tuple[int, int] | None = None
 
 
 class MailboxGone(ClusterError):  # noqa: N818  on a rank it is no error: the driver may be done
     """The store cannot be reached any more: the run is over."""
 
 
-def serve_store(host: str) -> TCPStore:
+def serve_store(host: str, ports: tuple[int, int] | None = None) -> TCPStore:
     """Serve a store on one address of this machine, on a free port."""
     from accelerando._engine._torch import make_store
 
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.bind((host, 0))
-    listener.listen(4096)
+    listener = direct.listen(host, ports, backlog=4096)
     port = listener.getsockname()[1]
     store: TCPStore = make_store(host, port, is_master=True, master_listen_fd=listener.detach())
     return store
@@ -164,7 +163,7 @@ class Mailbox:
         """Return another connection to the store."""
         from accelerando._engine._torch import make_store
 
-        host, port, _ = self.address
+        host, port = self.address[:2]
         with _reachable():
             # A TCPStore retries a closed port for a minute, and a firewall does not answer at all.
             socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()

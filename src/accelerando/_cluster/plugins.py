@@ -30,6 +30,7 @@ from accelerando._dask import (
     host_of,
     host_towards,
     plugin_of,
+    port_range,
     ranks_on,
 )
 from accelerando._shield import unregister
@@ -82,9 +83,9 @@ class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
     whatever way, it closes the store: that is how ranks notice.
     """
 
-    def __init__(self, run: str, client: str) -> None:
+    def __init__(self, run: str, client: str, ports: tuple[int, int] | None = None) -> None:
         self.name = f"accelerando-{run}"
-        self.client = client
+        self.client, self.ports = client, ports
         self.secret = new_secret()
         self.mailbox: Mailbox | None = None
         self.retiring: set[str] = set()
@@ -92,8 +93,8 @@ class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def start(self, scheduler: Any) -> None:
         """Serve the store; torch may take seconds to import, so not on the event loop."""
         host = host_of(scheduler.address)
-        store = await asyncio.to_thread(serve_store, host)
-        self.mailbox = Mailbox(Address(host, store.port, self.secret), store)
+        store = await asyncio.to_thread(serve_store, host, self.ports)
+        self.mailbox = Mailbox(Address(host, store.port, self.secret, self.ports), store)
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Report a worker that joined."""
@@ -203,7 +204,8 @@ def _leave_and_end() -> None:
 @contextmanager
 def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
     """Open the mailbox of one run; leave nothing behind."""
-    plugin = MailboxPlugin(run, client.id)
+    ports = port_range()
+    plugin = MailboxPlugin(run, client.id, ports)
     try:
         client.register_plugin(plugin)
         address = client.run_on_scheduler(_address, plugin.name)
@@ -212,8 +214,8 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
         mailbox = None
     if mailbox is None:
         host = host_towards(client.scheduler.address)
-        store = serve_store(host)
-        mailbox = Mailbox(Address(host, store.port, plugin.secret), store)
+        store = serve_store(host, ports)
+        mailbox = Mailbox(Address(host, store.port, plugin.secret, ports), store)
     leave = LeavePlugin(run, mailbox.address)
     try:
         client.register_plugin(leave)

@@ -10,12 +10,13 @@ from torch.distributed import HashStore
 from accelerando._cluster.worker.knock import knock
 
 
-def test_members_that_reach_each_other_say_nothing():
+@pytest.mark.parametrize("ports", [None, (36000, 36999)])
+def test_members_that_reach_each_other_say_nothing(ports):
     store, errors = HashStore(), []
 
     def member(rank):
         try:
-            knock(store, rank, 3, "127.0.0.1")
+            knock(store, rank, 3, "127.0.0.1", ports)
         except Exception as error:
             errors.append(error)
 
@@ -25,6 +26,10 @@ def test_members_that_reach_each_other_say_nothing():
     for thread in threads:
         thread.join()
     assert errors == []
+    used = [int(store.get(f"knock/{rank}").split()[1]) for rank in range(3)]
+    assert len(set(used)) == 3
+    if ports:
+        assert all(ports[0] <= port <= ports[1] for port in used)
 
 
 def test_both_addresses_and_the_port_are_named():

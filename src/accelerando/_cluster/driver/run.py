@@ -198,6 +198,7 @@ class ClusterTrainer:
         if isinstance(result, actions.Fail):
             cause = None if result.rank is None else self.tasks.exception_of(result.rank)
             remarks = self.candidates.remarks(self.state.stillborn)
+            remarks += self.scaling.remark(len(self.state.workers))
             raise ClusterError(result.reason + remarks) from cause
         return result
 

@@ -1,8 +1,7 @@
 """Find out which members of a process group cannot reach each other.
 
 PyTorch's gloo waits for a minute and does not say which connection fails. So after a group that
-could not be formed, the members of the next one try first, on ports that the system chooses, as
-gloo's are.
+could not be formed, the members of the next one try first, on ports that are chosen as gloo's are.
 """
 
 from __future__ import annotations
@@ -11,11 +10,20 @@ import socket
 import threading
 from typing import Any
 
+from accelerando._cluster.direct import listen
+
 _KNOCK_SECONDS = 5.0  # for a connection; in a network it takes milliseconds
 _OPEN_SECONDS = 60.0  # members knock at about the same time
 
 
-def knock(store: Any, rank: int, size: int, host: str, seconds: float = _KNOCK_SECONDS) -> None:
+def knock(
+    store: Any,
+    rank: int,
+    size: int,
+    host: str,
+    ports: tuple[int, int] | None = None,
+    seconds: float = _KNOCK_SECONDS,
+) -> None:
     """Connect to all other members, and let them connect to this one.
 
     Parameters
@@ -26,6 +34,8 @@ def knock(store: Any, rank: int, size: int, host: str, seconds: float = _KNOCK_S
         This member, and the number of members.
     host : str
         The address of this member.
+    ports : (int, int) or None
+        The first and the last port that may be taken.
     seconds : float
         Time for a connection.
 
@@ -34,8 +44,7 @@ def knock(store: Any, rank: int, size: int, host: str, seconds: float = _KNOCK_S
     ConnectionError
         With both addresses, the port, and what the system says.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    server = socket.create_server((host, 0), family=family, backlog=128)
+    server = listen(host, ports)
     # Connections wait in the backlog; nobody has to accept them.
     timer = threading.Timer(_OPEN_SECONDS, server.close)
     timer.daemon = True

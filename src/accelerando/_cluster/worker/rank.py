@@ -107,7 +107,8 @@ class Rank:
         self.leave_group()
 
     def _form(self, store: Any, rank: int, size: int) -> Any:
-        options: Any = {"address": self.host, "device": self.trained.device}
+        ports = self.mailbox.address.ports
+        options: Any = {"address": self.host, "device": self.trained.device, "ports": ports}
         return form(store, rank, size, seconds=_FORMING_SECONDS, **options)
 
     def _communicator(self, group: ProcessGroup, *, unused: bool | None) -> DDPAllReduce | LocalSGD:
@@ -274,7 +275,8 @@ class Rank:
             try:
                 store = PrefixStore(f"group/{command.generation}", self.mailbox.connect())
                 if command.careful:
-                    knock(store, command.group_rank, command.group_size, self.host)
+                    place = (command.group_rank, command.group_size, self.host)
+                    knock(store, *place, self.mailbox.address.ports)
                 formed.append(self._form(store, command.group_rank, command.group_size))
             except Exception as error:
                 formed.append(error)
