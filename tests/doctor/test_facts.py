@@ -1,8 +1,10 @@
 """Facts of a process, without accelerando and without PyTorch."""
 
+import asyncio
 import socket
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 from accelerando.doctor import _facts
@@ -49,7 +51,24 @@ def test_a_process_listens_on_a_port_that_the_system_chose():
     address = _facts.listen(30.0, None, dask_worker=node)
     assert address.startswith("tcp://127.0.0.1:")
     assert not address.endswith(":8786")
-    assert _facts.knock([address], [address], 5.0) == ([], [])
+    assert asyncio.run(_facts.knock([address], [address], 5.0)) == ([], [])
+
+
+def test_a_worker_knocks_at_all_addresses_at_once_and_its_event_loop_goes_on(monkeypatch):
+    meet = threading.Barrier(4, timeout=30.0)  # for all four, at the same time
+
+    def reach(addresses, seconds):
+        meet.wait()
+        return [address for address in addresses if "closed" in address]
+
+    monkeypatch.setattr(_facts, "reach", reach)
+    found = asyncio.run(_facts.knock(["a", "closed b"], ["closed c", "d"], 5.0))
+    assert found == (["closed b"], ["closed c"])
+
+
+def test_facts_are_gathered_beside_the_event_loop(monkeypatch):
+    monkeypatch.setattr(_facts, "gather", threading.current_thread)
+    assert asyncio.run(_facts.gather_there()) is not threading.current_thread()
 
 
 def test_an_address_that_the_machine_does_not_have_cannot_be_listened_on():

@@ -135,6 +135,23 @@ def reach(addresses: list[str], seconds: float) -> list[str]:
     return unreachable
 
 
-def knock(dask: list[str], chosen: list[str], seconds: float) -> tuple[list[str], list[str]]:
-    """Return the addresses of Dask, and those that ranks would use, that do not answer."""
-    return reach(dask, seconds), reach(chosen, seconds)
+async def gather_there() -> dict[str, Any]:
+    """Return the facts of a scheduler or worker without keeping its event loop busy."""
+    import asyncio
+
+    return await asyncio.to_thread(gather)
+
+
+async def knock(dask: list[str], chosen: list[str], seconds: float) -> tuple[list[str], list[str]]:
+    """Return the addresses of Dask, and those that ranks would use, that do not answer.
+
+    All are tried at once, in threads: an event loop that waits would stop its worker.
+    """
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(len(dask) + len(chosen)) as threads:
+        tried = [loop.run_in_executor(threads, reach, [a], seconds) for a in (*dask, *chosen)]
+        found = [address for closed in await asyncio.gather(*tried) for address in closed]
+    return [a for a in dask if a in found], [a for a in chosen if a in found]

@@ -74,14 +74,14 @@ def gather_cluster(
 def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
     infos = workers_of(client)
     before = time.monotonic()
-    found = _ask_workers(client, list(infos), timeout, _facts.gather)
-    scheduler = client.run_on_scheduler(_facts.gather)
+    found = _ask_workers(client, list(infos), timeout, _facts.gather_there)
+    scheduler = client.run_on_scheduler(_facts.gather_there)
     elapsed = time.monotonic() - before
     workers = {address: facts for address, facts in found.items() if isinstance(facts, dict)}
     tried = list(workers)[:MAX_CONNECTED]
     unreachable, blocked, here, beyond = {}, {}, "", ""
     if tried:
-        open_seconds = CONNECT_SECONDS * (len(tried) + 1) + timeout
+        open_seconds = 3 * CONNECT_SECONDS + 3 * timeout  # until all have knocked
         chosen = port_range()
         ports = _ask_workers(client, tried, timeout, _facts.listen, open_seconds, chosen)
         ports["scheduler"] = client.run_on_scheduler(_facts.listen, open_seconds, chosen)
@@ -91,10 +91,8 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
             host = host_towards(client.scheduler.address)
             ports["here"] = here = _facts.listen(open_seconds, chosen, host)
         listening = [port for port in ports.values() if str(port).startswith("tcp://")]
-        seconds = CONNECT_SECONDS * (2 * len(tried) + 1) + timeout
-        knocked = _ask_workers(
-            client, tried, seconds, _facts.knock, tried, listening, CONNECT_SECONDS
-        )
+        words = (tried, listening, CONNECT_SECONDS)
+        knocked = _ask_workers(client, tried, CONNECT_SECONDS + timeout, _facts.knock, *words)
         answers = {a: both for a, both in knocked.items() if isinstance(both, tuple | list)}
         unreachable = {address: both[0] for address, both in answers.items()}
         blocked = {address: both[1] for address, both in answers.items()}
