@@ -14,6 +14,7 @@ from typing import Any
 
 from distributed import LocalCluster, NannyPlugin, WorkerPlugin
 
+_ANSWER_SECONDS = 3.0  # for all workers that can answer
 _shields = 0  # plugins that shield this process
 _handler: Any = None  # of SIGINT, before the first of them
 
@@ -94,14 +95,40 @@ def shielded(client: Any) -> Iterator[None]:
     nannies = not isinstance(client.cluster, LocalCluster)  # whose nannies are in this process
     with contextlib.ExitStack() as stack:
         if nannies:
-            client.register_plugin(NannyShield(name))
             stack.callback(unregister, client, name, nanny=True)
-        client.register_plugin(WorkerShield(name))
+            register(client, NannyShield(name))
         stack.callback(unregister, client, name)
+        register(client, WorkerShield(name))
         yield
+
+
+def register(client: Any, plugin: Any) -> None:
+    """Register a plugin of workers, or of nannies, on all that answer and on those that join."""
+    _without_the_silent(client.register_plugin, plugin)
 
 
 def unregister(client: Any, name: str, **options: Any) -> None:
     """Remove a plugin from all workers, or nannies."""
     with contextlib.suppress(Exception):  # a cluster that is gone has no plugins
-        client.unregister_worker_plugin(name, **options)
+        _without_the_silent(client.unregister_worker_plugin, name, **options)
+
+
+def _without_the_silent(function: Any, *arguments: Any, **options: Any) -> None:
+    """Call a function of a client that talks to all workers, and do not wait for those that hang.
+
+    The scheduler talks to all at once, waits 30 seconds for a worker that it cannot reach, such as
+    one with a wrong ``--interface``, and then raises, although the others have answered.
+    """
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            function(*arguments, **options)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call, name="accelerando-plugin", daemon=True)
+    thread.start()
+    thread.join(_ANSWER_SECONDS)
+    if errors and not isinstance(errors[0], OSError):
+        raise errors[0]

@@ -33,7 +33,7 @@ from accelerando._dask import (
     port_range,
     ranks_on,
 )
-from accelerando._shield import unregister
+from accelerando._shield import register, unregister
 
 _GRACE_SECONDS = 25.0  # for a rank to leave; SLURM and Kubernetes kill 30 s after SIGTERM
 _LOOK_SECONDS = 0.02
@@ -218,7 +218,7 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
         mailbox = Mailbox(Address(host, store.port, plugin.secret, ports), store)
     leave = LeavePlugin(run, mailbox.address)
     try:
-        client.register_plugin(leave)
+        register(client, leave)
         yield mailbox
     finally:
         unregister(client, leave.name)
