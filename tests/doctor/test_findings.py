@@ -180,8 +180,9 @@ def test_a_worker_on_the_loopback_address_is_found_if_there_are_other_machines()
 
 @pytest.mark.parametrize(
     ("limit", "need", "short"),
-    [(0, 10**12, False), (400_000_000, 0, False), (370_000_000, 0, True),
-     (2_000_000_000, 0, False), (2_000_000_000, 1_400_000_000, True)],
+    [(0, 10**12, False), (400_000_000, 0, True), (520_000_000, 0, True), (530_000_000, 0, False),
+     (2_000_000_000, 0, False), (2_000_000_000, 1_400_000_000, False),
+     (2_000_000_000, 1_401_000_000, True)],
 )  # fmt: skip
 def test_a_memory_limit_is_compared_with_what_a_rank_needs(limit, need, short):
     found = findings_of(limits={A: limit, B: 0}, need=need)
@@ -189,7 +190,8 @@ def test_a_memory_limit_is_compared_with_what_a_rank_needs(limit, need, short):
     if short:
         assert found[0].what.startswith(f"1 of 2 workers have too little memory: {A} has a limit")
         assert f"{limit / 1e6:,.0f} MB" in found[0].what
-        assert f"{(300_000_000 + need) / 1e6:,.0f} MB" in found[0].what
+        assert f"{(500_000_000 + need) / 1e6:,.0f} MB" in found[0].what
+        assert f"a rank {'with' if need else 'without'} its data" in found[0].what
 
 
 @pytest.mark.parametrize(("seconds", "differs"), [(-4, False), (6, False), (8, True), (-60, True)])

@@ -293,8 +293,7 @@ def _memory(cluster: Cluster) -> Iterator[Finding]:
     for address, facts in cluster.workers.items():
         limit, loaded = cluster.limits.get(address, 0), facts["memory"]
         if limit and loaded:
-            wanted = loaded + cluster.need
-            # The Nanny ends a worker at 95 %, and training needs some memory of its own.
+            wanted = loaded + _RANK_BYTES + cluster.need
             if wanted > _MEMORY_SHARE * limit:
                 short[address] = wanted
     if short:
@@ -302,14 +301,15 @@ def _memory(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"{len(short)} of {len(cluster.workers)} workers have too little memory: {first} has a "
-            f"limit of {_megabytes(cluster.limits[first])}; PyTorch"
-            f"{', the data and the model' if cluster.need else ' alone'} take "
+            f"limit of {_megabytes(cluster.limits[first])}; a rank "
+            f"{'with' if cluster.need else 'without'} its data and model takes about "
             f"{_megabytes(short[first])}, and Dask ends a worker at 95 % of its limit.",
             "Start workers with a larger --memory-limit (0 for none), or fewer of them.",
         )
 
 
-_MEMORY_SHARE = 0.8
+_MEMORY_SHARE = 0.95  # where Dask's Nanny ends a worker
+_RANK_BYTES = 200_000_000  # of a rank beyond PyTorch: skorch, scikit-learn, pandas, buffers of DDP
 
 
 def _megabytes(number: int) -> str:
