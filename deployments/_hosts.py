@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,31 +19,21 @@ DASK = (sys.executable, "-m", "dask")
 SSHD = "/usr/sbin/sshd"
 
 
-def missing(*programs: str) -> str | None:
-    """Return which programs are not installed; None if all are."""
-    absent = [
-        name
-        for name in programs
-        if shutil.which(name, path="/usr/sbin:" + os.environ["PATH"]) is None
-    ]
-    return f"{', '.join(absent)} not installed." if absent else None
-
-
 @contextlib.contextmanager
-def hosts(count: int) -> Iterator[tuple[Machine, list[Machine]]]:
+def hosts(count: int, name: str = "h") -> Iterator[tuple[Machine, list[Machine]]]:
     """Make a hub, where the scheduler and the user are, and hosts for workers."""
-    with switched(count, f"{os.getpid()}h") as (hub, others):
+    with switched(count, f"{os.getpid()}{name}") as (hub, others):
         yield hub, others
 
 
-def only_ports(machine: Machine, first: int, last: int) -> None:
+def only_ports(machine: Machine, *ranges: tuple[int, int]) -> None:
     """Let a firewall pass connections from outside to these ports only."""
-    rules = (
+    rules = [
         ("-i", "lo", "-j", "ACCEPT"),
         ("-m", "state", "--state", "ESTABLISHED,RELATED", "-j", "ACCEPT"),
-        ("-p", "tcp", "--dport", f"{first}:{last}", "-j", "ACCEPT"),
+        *(("-p", "tcp", "--dport", f"{a}:{b}", "-j", "ACCEPT") for a, b in ranges),
         ("-p", "tcp", "-j", "DROP"),
-    )
+    ]
     for rule in rules:
         run(*machine.words("iptables", "-A", "INPUT", *rule))
 
@@ -51,6 +41,16 @@ def only_ports(machine: Machine, first: int, last: int) -> None:
 def chosen_ports(machine: Machine, first: int, last: int) -> None:
     """Let the system choose ports from this range."""
     run(*machine.words("sysctl", "-q", "-w", f"net.ipv4.ip_local_port_range={first} {last}"))
+
+
+def await_port(machine: Machine, port: int, seconds: float = 60.0) -> None:
+    """Wait until something listens on a port of a machine."""
+    listening = f":{port:04X} 00000000:0000 0A"
+    deadline = time.monotonic() + seconds
+    while listening not in run(*machine.words("cat", "/proc/net/tcp")):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"Nothing listens at {machine.address}:{port} after {seconds:g} s.")
+        time.sleep(0.1)
 
 
 @contextlib.contextmanager
@@ -63,7 +63,12 @@ def started(folder: Path) -> Iterator[object]:
         values = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **environment}
         with (folder / f"{len(running)}.log").open("wb") as said:
             process = subprocess.Popen(
-                machine.words(*words), env=values, stdout=said, stderr=said, cwd=folder
+                machine.words(*words),
+                env=values,
+                stdout=said,
+                stderr=said,
+                cwd=folder,
+                start_new_session=True,
             )
         running.append(process)
 
@@ -73,52 +78,64 @@ def started(folder: Path) -> Iterator[object]:
         for process in running:
             process.terminate()
         for process in running:
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            with contextlib.suppress(ProcessLookupError):  # no worker without its Nanny is left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 @contextlib.contextmanager
 def dask_by_hand(
-    hub: Machine,
-    workers: list[Machine],
-    *,
-    scheme: str = "tcp",
-    options: tuple[str, ...] = (),
-    tls: tuple[str, ...] = (),
-    python: dict[str, str] | None = None,
+    hub: Machine, workers: list[Machine], *, scheme: str = "tcp", options: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """Start a scheduler in the hub and a worker on each host, as docs/cluster-ssh.md does."""
-    python = python or {}
+    """Start a scheduler in the hub and a worker on each host, as docs/cluster-ssh.md does.
+
+    Yield the address of the scheduler. `options` are for both.
+    """
     address = f"{scheme}://{hub.address}:8786"
     with tempfile.TemporaryDirectory() as name, started(Path(name)) as start:
+        tls = [option for option in options if option.startswith("--tls")]
         start(hub, *DASK, "scheduler", "--host", address, "--no-dashboard", *tls)
-        time.sleep(2.0)
+        await_port(hub, 8786)
         for machine in workers:
-            there = ["--host", machine.address, "--nthreads", "1", "--no-dashboard"]
-            there += ["--worker-port", "9000", "--nanny-port", "9001"]
-            dask = (python.get(machine.address, sys.executable), "-m", "dask")
-            start(machine, *dask, "worker", address, *there, *options, *tls)
+            start(machine, *DASK, *worker_words(address), "--host", machine.address, *options)
         yield address
+
+
+def worker_words(scheduler: str) -> tuple[str, ...]:
+    """Return the command of a worker, whose ports firewalls know."""
+    ports = ("--worker-port", "9000", "--nanny-port", "9001")
+    return ("worker", scheduler, "--nthreads", "1", "--no-dashboard", *ports)
+
+
+@contextlib.contextmanager
+def another_worker(
+    machine: Machine, scheduler: str, *options: str, python: tuple[str, ...] = (sys.executable,)
+) -> Iterator[None]:
+    """Start one more worker, in whatever way it is odd."""
+    with tempfile.TemporaryDirectory() as name, started(Path(name)) as start:
+        start(machine, *python, "-m", "dask", *worker_words(scheduler), *options)
+        yield
 
 
 @contextlib.contextmanager
 def sshd(machines: list[Machine], folder: Path) -> Iterator[dict[str, str]]:
-    """Let hosts accept SSH with a new key; yield the paths of the key and of the known hosts."""
-    for name in ("user", "host"):
-        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
-    shutil.copy(folder / "user.pub", folder / "authorized")
+    """Let hosts accept SSH; yield the environment of a user who has a key and knows the hosts."""
+    home = folder / "home"
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    for path in (folder / "host", home / ".ssh" / "id_ed25519"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path))
     public = " ".join((folder / "host.pub").read_text().split()[:2])
     known = "".join(f"{machine.address} {public}\n" for machine in machines)
-    (folder / "known").write_text(known)
+    (home / ".ssh" / "known_hosts").write_text(known)
     Path("/run/sshd").mkdir(exist_ok=True)
     with started(folder) as start:
         for machine in machines:
             options = {
                 "ListenAddress": machine.address,
                 "HostKey": str(folder / "host"),
-                "AuthorizedKeysFile": str(folder / "authorized"),
+                "AuthorizedKeysFile": str(home / ".ssh" / "id_ed25519.pub"),
                 "PidFile": "none",
                 "StrictModes": "no",
                 "UsePAM": "no",
@@ -127,8 +144,9 @@ def sshd(machines: list[Machine], folder: Path) -> Iterator[dict[str, str]]:
             }
             words = [word for item in options.items() for word in ("-o", "=".join(item))]
             start(machine, SSHD, "-D", "-e", "-f", "/dev/null", *words)
-        time.sleep(1.0)
-        yield {"key": str(folder / "user"), "known_hosts": str(folder / "known")}
+        for machine in machines:
+            await_port(machine, 22)
+        yield {"HOME": str(home)}
 
 
 def certificates(folder: Path) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +12,10 @@ from pathlib import Path
 
 from _namespaces import Machine, run, switched
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo", "mungekey")
+PROGRAMS = (
+    *("munged", "mungekey", "nsenter", "unshare"),
+    *("slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "squeue", "sinfo"),
+)
 
 CONFIGURATION = """\
 ClusterName=accelerando
@@ -21,7 +23,7 @@ SlurmctldHost=localhost(127.0.0.1)
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=20
 CryptoType=crypto/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -43,16 +45,6 @@ MinJobAge=10
 NodeName=localhost NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=8000 State=UNKNOWN
 PartitionName=normal Nodes=localhost Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 """
-
-
-def why_not() -> str | None:
-    """Return why SLURM cannot be started here; None if it can."""
-    if os.geteuid() != 0:
-        return "SLURM needs root: run it with sudo."
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    if missing:
-        return f"No {', '.join(missing)}: apt-get install slurm-wlm munge."
-    return None
 
 
 @dataclass

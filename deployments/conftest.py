@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +17,28 @@ sys.path[:0] = [str(HERE.parent / "benchmarks"), str(HERE)]
 
 
 def run_scenario(
-    words: Any, kind: str, options: dict[str, Any], seconds: float = 240.0, **environment: str
+    words: Any,
+    where: str,
+    *steps: str | dict[str, Any],
+    seconds: float = 280.0,
+    environment: dict[str, str] | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Run ``scenario.py`` where `words` says, and return what it has found."""
-    command = words(sys.executable, str(HERE / "scenario.py"), kind, json.dumps(options))
+    """Run ``scenario.py`` where `words` says, and return what each step has found.
+
+    A scenario that takes longer than `seconds` is an error: that is how a fit without an end shows.
+    """
+    options["steps"] = [{"do": step} if isinstance(step, str) else step for step in steps]
+    command = words(sys.executable, str(HERE / "scenario.py"), where, json.dumps(options))
     paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         command,
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": paths,
+            "OMP_NUM_THREADS": "1",
+            **(environment or {}),
+        },
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -42,3 +57,5 @@ def namespaces() -> None:
 
     if (why := why_not()) is not None:
         pytest.skip(why)
+    # A run that is told to end takes its namespaces and daemons away, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,19 +1,28 @@
-"""What a user would run on a deployment: connect, fit or search, print what came of it as JSON.
+"""What a user would run on a deployment: connect, then fit, search or ask the doctor.
 
-``python scenario.py KIND ADDRESS OPTIONS`` where OPTIONS are JSON. The last line of the output is
-JSON: ``error`` (the sentence, or null), ``ranks``, ``log``, ``loss``.
+``python scenario.py WHERE OPTIONS``, where WHERE is ``slurm``, ``ssh`` or ``address``, and OPTIONS
+are JSON. The last line of the output is JSON with one entry per step of ``OPTIONS["steps"]``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+Step = dict[str, Any]
 
 
 def data() -> tuple[Any, Any]:
@@ -24,26 +33,28 @@ def data() -> tuple[Any, Any]:
 
 
 class Slow(torch.nn.Linear):
-    """A layer whose batches take a while, so that something can happen in between."""
+    """A layer whose batches take a second each until a file exists."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, until: str | None = None) -> None:
         super().__init__(8, 2)
-        self.seconds = seconds
+        self.until = until
 
     def forward(self, x: Any) -> Any:
-        time.sleep(self.seconds if self.training else 0.0)
+        if self.until is not None and self.training and not Path(self.until).exists():
+            time.sleep(1.0)
         return super().forward(x)
 
 
-def net_of(client: Any, *, seconds: float = 0.0, **settings: Any) -> Any:
+def net_of(client: Any, *, until: str | None = None, **settings: Any) -> Any:
     """Return an estimator."""
     from accelerando import NeuralNetClassifier
 
     values = {
-        "max_epochs": 2,
+        "max_epochs": 1,
         "batch_size": 32,
         "lr": 0.1,
         "examples_per_worker": 16,
+        "min_workers": 2,
         "worker_timeout": 30.0,
         "random_state": 0,
         "train_split": None,
@@ -51,35 +62,49 @@ def net_of(client: Any, *, seconds: float = 0.0, **settings: Any) -> Any:
         **settings,
     }
     return NeuralNetClassifier(
-        Slow, module__seconds=seconds, criterion=torch.nn.CrossEntropyLoss, client=client, **values
+        Slow, module__until=until, criterion=torch.nn.CrossEntropyLoss, client=client, **values
     )
 
 
-def fit(client: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    """Fit, compare with this process, and return what happened."""
+# -- steps ----------------------------------------------------------------------------------------
+
+
+def fit(client: Any, step: Step) -> dict[str, Any]:
+    """Fit, compare with this process, and return what happened.
+
+    Updates are slow until the fit has ``step["ranks"]`` ranks (2) and ``step["events"]`` have
+    happened, one after the other.
+    """
     X, y = data()
-    net = net_of(client, **settings)
-    try:
-        net.fit(X, y)
-        error = None
-    except Exception as raised:
-        error = f"{type(raised).__name__}: {raised}"
+    settings = {"max_epochs": 10, **step.get("settings", {})}
+    happened: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        over = Path(folder) / "over"
+        net = net_of(client, until=str(over), **settings)
+        words = (client, net, step.get("ranks", 2), step.get("events", ()), happened, over)
+        threading.Thread(target=_let_happen, args=words, daemon=True).start()
+        try:
+            net.fit(X, y)
+            error = None
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
     found = {
         "error": error,
         "log": [line["text"] for line in getattr(net, "world_log_", [])],
+        "happened": happened,
         "ranks": 0,
         "difference": None,
     }
     if error is None:
-        alone = net_of(None, **{**settings, "seconds": 0.0})
+        alone = net_of(None, **settings)
         alone.fit(X, y)
         pairs = zip(net.module_.parameters(), alone.module_.parameters(), strict=True)
         found["ranks"] = int(net.updates_frame()["ranks"].max())
-        found["difference"] = max(float((a - b).abs().max()) for a, b in pairs)
+        found["difference"] = max(float((a - b).detach().abs().max()) for a, b in pairs)
     return found
 
 
-def search(client: Any, settings: dict[str, Any]) -> dict[str, Any]:
+def search(client: Any, step: Step) -> dict[str, Any]:
     """Search, and return the number of models that were trained."""
     from accelerando.search import HyperbandSearchCV
 
@@ -90,70 +115,131 @@ def search(client: Any, settings: dict[str, Any]) -> dict[str, Any]:
         max_iter=3,
         client=client,
         random_state=0,
-        **settings,
+        **step.get("settings", {}),
     ).fit(X, y)
-    return {"error": None, "models": len(found.cv_results_["params"])}
+    return {"models": len(found.cv_results_["params"])}
 
 
-def slurm(options: dict[str, Any]) -> dict[str, Any]:
-    """Fit on jobs: the page about SLURM, on a cluster that has none at first."""
+def doctor(client: Any, step: Step) -> dict[str, Any]:
+    """Run ``accelerando doctor`` on the client's scheduler."""
+    address = client.scheduler.address
+    if "scheme" in step:
+        address = step["scheme"] + address[address.index(":") :]
+    words = ("--scheduler", address, *step.get("options", ()))
+    done = subprocess.run(
+        (sys.executable, "-m", "accelerando", "doctor", *words),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {"code": done.returncode, "said": done.stdout + done.stderr}
+
+
+def scale(client: Any, step: Step) -> dict[str, Any]:
+    """Ask the cluster for workers, as users do before a search."""
+    client.cluster.scale(step["workers"])
+    client.wait_for_workers(step["workers"], timeout=60)
+    return {}
+
+
+STEPS = {"fit": fit, "search": search, "doctor": doctor, "scale": scale}
+
+
+# -- what happens meanwhile -----------------------------------------------------------------------
+
+
+def _let_happen(
+    client: Any, net: Any, ranks: int, events: list[str], happened: dict[str, str], over: Path
+) -> None:
+    """Let things happen to the workers of a fit, then let it end quickly."""
+    for event in events:
+        _await(lambda: _ranks(net) == ranks == len(_workers(client)))
+        before = _workers(client)
+        if event == "the scheduler dies":
+            happened[event] = "yes"
+            client.run_on_scheduler(lambda: os.kill(os.getpid(), signal.SIGKILL))
+            return
+        if event != "lifetime":  # which comes by itself
+            happened[event] = _slurm_event(event)
+        _await(lambda before=before: before - _workers(client))
+    _await(lambda: _ranks(net) == ranks)
+    over.touch()
+
+
+def _workers(client: Any) -> set[str]:
+    return set(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def _ranks(net: Any) -> int:
+    """Return the number of ranks that train."""
+    trainer = getattr(net, "_trainer_", None)
+    return 0 if trainer is None else len(trainer.membership)
+
+
+def _await(condition: Any) -> None:
+    while not condition():
+        time.sleep(0.2)
+
+
+def _slurm_event(event: str) -> str:
+    """Do it to all jobs, or to one of them; return which."""
+    jobs = _run("squeue", "--noheader", "--format=%i", "--states=RUNNING").split()
+    if event == "scancel":
+        _run("scancel", *jobs)
+    elif event == "requeue":
+        del jobs[1:]
+        _run("scontrol", "requeue", *jobs)
+    elif event == "walltime":
+        for job in jobs:
+            _run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
+    return " ".join(jobs)
+
+
+def _run(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+# -- deployments ----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def slurm(options: dict[str, Any]) -> Iterator[Any]:
+    """Connect to SLURM as docs/cluster-slurm.md does; there are no jobs at first."""
+    import dask
     from dask_jobqueue import SLURMCluster
     from distributed import Client
 
-    settings, adapt = options["settings"], options.get("adapt")
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"})  # 15 s is long for a test
     with (
         SLURMCluster(
             queue="normal",
             cores=1,
             processes=1,
             memory="1GB",
-            walltime=options.get("walltime", "00:10:00"),
+            walltime="00:10:00",
             interface="switch",
-            python=sys.executable,
+            worker_extra_args=options.get("worker_extra_args", []),
+            python=options.get("python", sys.executable),
             log_directory=options["logs"],
             local_directory=options["logs"],
-            scheduler_options={"dashboard_address": None, "interface": "switch"},
+            scheduler_options={"dashboard_address": None},
         ) as cluster,
         Client(cluster) as client,
     ):
-        if adapt is not None:
-            cluster.adapt(**adapt)
-        if options.get("lost_worker_timeout"):
-            import dask
-
-            dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"})
-        if "cancel" in options:
-            threading.Thread(target=_cancel, daemon=True).start()
-        found = fit(client, settings)
-        deadline = time.monotonic() + 20
-        while cluster.plan and adapt is None and time.monotonic() < deadline:
-            time.sleep(0.1)
-        found["left"] = len(cluster.plan)
-        return found
+        if options.get("adapt") is not None:
+            cluster.adapt(**options["adapt"])
+        yield client
 
 
-def _cancel() -> None:
-    """Cancel all jobs, once, some seconds after the first has begun."""
-    import subprocess
-
-    words = ["squeue", "--noheader", "--states=RUNNING", "--format=%i"]
-    while len(jobs := subprocess.run(words, capture_output=True, text=True).stdout.split()) < 2:
-        time.sleep(0.2)
-    time.sleep(14.0)
-    subprocess.run(["scancel", *jobs], check=True)
-
-
-def ssh(options: dict[str, Any]) -> dict[str, Any]:
-    """Fit on hosts that are reached by SSH: the page about SSH."""
+@contextlib.contextmanager
+def ssh(options: dict[str, Any]) -> Iterator[Any]:
+    """Connect to hosts as docs/cluster-ssh.md does: the key and the known hosts are in ~/.ssh."""
     from distributed import Client, SSHCluster
 
     with (
         SSHCluster(
             options["hosts"],
-            connect_options={
-                "known_hosts": options["known_hosts"],
-                "client_keys": [options["key"]],
-            },
+            connect_options={"username": "root"},
             worker_options={"nthreads": 1, "n_workers": 1, "interface": "eth0"},
             scheduler_options={"dashboard": False, "port": 8786, "interface": "eth0"},
             remote_python=sys.executable,
@@ -162,31 +248,40 @@ def ssh(options: dict[str, Any]) -> dict[str, Any]:
     ):
         client.wait_for_workers(len(options["hosts"]) - 1, timeout=60)
         client.upload_file(__file__)  # the module is imported there
-        return fit(client, options["settings"])
+        yield client
 
 
-def connected(kind: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Fit or search on a cluster that somebody has started."""
+@contextlib.contextmanager
+def address(options: dict[str, Any]) -> Iterator[Any]:
+    """Connect to a cluster that somebody has started."""
     from distributed import Client
     from distributed.security import Security
 
     tls = options.get("tls")
     security = Security(require_encryption=True, **tls) if tls else None
     with Client(options["address"], timeout=30, security=security) as client:
-        client.wait_for_workers(options.get("workers", 1), timeout=60)
-        return (fit if kind == "fit" else search)(client, options.get("settings", {}))
+        client.wait_for_workers(options.get("workers", 2), timeout=120)
+        yield client
 
 
 def main() -> None:
-    """Run a scenario."""
-    kind, given = sys.argv[1], json.loads(sys.argv[2])
-    started = time.monotonic()
-    if kind in ("slurm", "ssh"):
-        result = (slurm if kind == "slurm" else ssh)(given)
-    else:
-        result = connected(kind, given)
-    result["seconds"] = round(time.monotonic() - started, 1)
-    print(json.dumps(result), flush=True)
+    """Run the steps."""
+    where, options = sys.argv[1], json.loads(sys.argv[2])
+    results: dict[str, Any] = {}
+    with {"slurm": slurm, "ssh": ssh, "address": address}[where](options) as client:
+        for step in options["steps"]:
+            results[step.get("name", step["do"])] = found = STEPS[step["do"]](client, step)
+            if where == "slurm" and step["do"] == "fit" and options.get("adapt") is None:
+                found["jobs left"] = _given_back(client)
+    print(json.dumps(results), flush=True)
+
+
+def _given_back(client: Any) -> int:
+    """Return the number of jobs that the cluster still wants when it had time to end them."""
+    deadline = time.monotonic() + 20
+    while client.cluster.plan and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return len(client.cluster.plan)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """SLURM: jobs are asked for, asked for again, and given back."""
 
+import _packages
 import _slurm
 import pytest
 
@@ -9,31 +10,73 @@ from conftest import run_scenario
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
     pytest.importorskip("dask_jobqueue", reason="pip install 'accelerando[deploy]'")
-    if (why := _slurm.why_not()) is not None:
+    if (why := _packages.missing(*_slurm.PROGRAMS)) is not None:
         pytest.skip(why)
     with _slurm.slurm(tmp_path_factory.mktemp("slurm")) as running:
         yield running
 
 
-def fit_on_jobs(slurm, settings, **options):
-    options = {"settings": {"max_workers": 2, **settings}, "logs": str(slurm.folder), **options}
-    configuration = slurm.environment["SLURM_CONF"]
-    return run_scenario(slurm.words, "slurm", options, SLURM_CONF=configuration)
+def on_jobs(slurm, *steps, **options):
+    environment = {"SLURM_CONF": slurm.environment["SLURM_CONF"]}
+    logs = str(slurm.folder)
+    return run_scenario(slurm.words, "slurm", *steps, environment=environment, logs=logs, **options)
 
 
-@pytest.mark.parametrize("adapt", [None, {"minimum": 0, "maximum": 2}])
-def test_a_cluster_without_jobs_is_asked_for_them(slurm, adapt):
-    found = fit_on_jobs(slurm, {"worker_timeout": 60}, adapt=adapt)
-    assert found["error"] is None
-    assert found["ranks"] == 2
-    assert found["difference"] < 1e-6
+SETTINGS = {"max_workers": 2, "worker_timeout": 100}
+
+
+def test_a_cluster_without_jobs_is_asked_for_them(slurm):
+    found = on_jobs(
+        slurm,
+        {"do": "doctor", "name": "doctor before"},
+        {"do": "fit", "settings": SETTINGS},
+        {"do": "scale", "workers": 2},
+        "doctor",
+        "search",
+    )
+    assert "The scheduler has no workers." in found["doctor before"]["said"]
+    assert found["fit"]["error"] is None
+    assert found["fit"]["ranks"] == 2
+    assert found["fit"]["difference"] < 1e-6
+    assert found["fit"]["jobs left"] == 0
+    assert found["doctor"]["code"] == 0, found["doctor"]["said"]
+    assert found["search"]["models"] > 1
     assert slurm.jobs() == [], "all jobs were given back"
 
 
-def test_jobs_that_were_cancelled_are_asked_for_again(slurm):
-    settings = {"worker_timeout": 90, "seconds": 0.2, "max_epochs": 8}
-    found = fit_on_jobs(slurm, settings, cancel=True, lost_worker_timeout="1s")
+def test_an_adaptive_cluster_that_may_be_empty(slurm):
+    steps = {"do": "fit", "settings": SETTINGS}, "search"
+    found = on_jobs(slurm, *steps, adapt={"minimum": 0, "maximum": 2})
+    assert found["fit"]["error"] is None
+    assert found["fit"]["ranks"] == 2
+    assert found["fit"]["difference"] < 1e-6
+    assert found["search"]["models"] > 1
+    assert slurm.jobs() == []
+
+
+def test_jobs_that_are_requeued_cancelled_or_reach_their_walltime(slurm):
+    events = ["requeue", "scancel", "walltime"]
+    step = {"do": "fit", "settings": {**SETTINGS, "max_epochs": 20}, "events": events}
+    found = on_jobs(slurm, step)["fit"]
     assert found["error"] is None
-    assert any("left the cluster" in line for line in found["log"])
+    assert list(found["happened"]) == events, found["log"]
     assert found["difference"] < 1e-6
     assert slurm.jobs() == []
+
+
+def test_workers_that_end_by_their_lifetime(slurm):
+    step = {"do": "fit", "settings": {**SETTINGS, "max_epochs": 20}, "events": ["lifetime"]}
+    options = ["--lifetime", "40s", "--lifetime-stagger", "4s"]
+    found = on_jobs(slurm, step, worker_extra_args=options)["fit"]
+    assert found["error"] is None
+    assert any("left after update" in line for line in found["log"]), found["log"]
+    assert found["difference"] < 1e-6
+    assert slurm.jobs() == []
+
+
+def test_jobs_that_end_at_once(slurm):
+    settings = {**SETTINGS, "worker_timeout": 15}
+    step = {"do": "fit", "settings": settings}
+    found = on_jobs(slurm, step, python="/no/such/python", seconds=120)["fit"]
+    assert found["error"].startswith("ClusterError: The cluster has had no worker for this fit")
+    assert "job" in found["error"]

@@ -4,6 +4,7 @@ import signal
 import threading
 from types import SimpleNamespace
 
+import dask
 import pytest
 from distributed import Client, LocalCluster, SchedulerPlugin, Status, _signals
 from distributed.deploy.adaptive import Adaptive
@@ -393,3 +394,35 @@ def test_a_scheduler_counts_the_demand_of_its_clients(client):
     for name in ("one", "other", "gone"):
         _dask.show_demand(client, name, 0)
     assert client.run_on_scheduler(target) == before
+
+
+# -- ports ----------------------------------------------------------------------------------------
+
+
+def test_the_range_of_ports_is_a_setting_of_dask():
+    assert _dask.port_range() is None
+    for text, ports in (("36000:36999", (36000, 36999)), ("1024:1123", (1024, 1123)),
+                        ("65436:65535", (65436, 65535))):  # fmt: skip
+        with dask.config.set({"accelerando.ports": text}):
+            assert _dask.port_range() == ports
+
+
+@pytest.mark.parametrize(
+    "text", ["", "36000", 36000, "36000-36999", "36000:36098", "1000:2000", "65000:65536",
+             "36999:36000", "a:b", ":", "-1:99999", [36000, 36999]],
+)  # fmt: skip
+def test_another_range_of_ports_is_refused_with_what_came(text):
+    with (
+        dask.config.set({"accelerando.ports": text}),
+        pytest.raises(ValueError, match=r"accelerando.ports must be a range of 100 ports .* Got"),
+    ):
+        _dask.port_range()
+
+
+def test_a_cluster_that_was_asked_in_vain_is_remarked():
+    scaling = ClusterScaling(SimpleNamespace(scale=lambda number: None), most=4)
+    assert scaling.remark(0) == ""
+    scaling.ask(3, present=0, missing=3)
+    assert "was asked for 3 workers" in scaling.remark(0)
+    assert "logs of its jobs" in scaling.remark(0)
+    assert scaling.remark(1) == ""

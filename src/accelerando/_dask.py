@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import dask
 from distributed import versions as dask_versions
 from distributed.comm import get_address_host
 from distributed.utils import get_ip
@@ -62,6 +63,22 @@ def host_towards(address: str) -> str:
     """Return the address of this machine under which the machine of `address` can reach it."""
     host = host_of(address)
     return host if host in ("127.0.0.1", "::1", "localhost") else str(get_ip(host))
+
+
+def port_range() -> tuple[int, int] | None:
+    """Return the ports that a fit may listen on: Dask's setting ``accelerando.ports``, or None."""
+    text = dask.config.get("accelerando.ports", None)
+    if text is None:
+        return None
+    first, _, last = str(text).partition(":")
+    if first.isdecimal() and last.isdecimal():
+        ports = int(first), int(last)
+        if 1024 <= ports[0] <= ports[1] - 99 <= 65436:  # gloo finds one of 100 in seconds
+            return ports
+    raise ValueError(
+        "Dask's setting accelerando.ports must be a range of 100 ports or more between 1024 and "
+        f"65535, such as '36000:36999'. Got {text!r} instead."
+    )
 
 
 def threads_by_host(workers: dict[str, Any]) -> dict[str, int]:
@@ -238,6 +255,14 @@ class ClusterScaling:
                 self._before = max(self._before or 0, present)
             self.asked, self._asked_at = wanted, now
             self.cluster.scale(max(self._before or 0, present + missing))
+
+    def remark(self, present: int) -> str:
+        """Return where to look if the cluster was asked for workers and has none."""
+        text = (
+            f" The cluster was asked for {self.asked} workers. Look at its queue and into the logs "
+            "of its jobs: they wait longer than worker_timeout, or end before a worker registers."
+        )
+        return text if self.asked and not present else ""
 
     def shrink(self, wanted: int) -> None:
         """Give back workers that were asked for and are not needed any more."""

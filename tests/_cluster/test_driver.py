@@ -5,12 +5,14 @@ import threading
 import time
 import weakref
 
+import dask
 import numpy as np
 import pytest
+import torch
 from skorch.callbacks import Callback
 
 from tests._cluster.helpers import Paced, check_nothing_left, when
-from tests.nets import classifier
+from tests.nets import classifier, parameters_of
 
 
 def net_of(client, **params):
@@ -47,6 +49,31 @@ def test_a_worker_is_as_before_after_training(client, digits):
     assert all(times["tick"] < 500 for times in before.values())
     net_of(client, max_epochs=1).fit(*digits)
     assert client.run(chores) == before
+
+
+def test_ranks_listen_in_the_range_of_the_setting_and_the_result_is_the_same(client, digits):
+    def gloo():
+        from accelerando._engine import _torch
+
+        return [ports for _, ports in _torch._gloo_devices], list(_torch._listening().values())
+
+    plain = net_of(client).fit(*digits)
+    assert not any(devices for devices, _ in client.run(gloo).values())
+    with dask.config.set({"accelerando.ports": "38000:39999"}):
+        net = net_of(client).fit(*digits)
+    found = [used for devices, used in client.run(gloo).values() if devices == [(38000, 39999)]]
+    assert len(found) == 2
+    assert all(any(38000 <= port <= 39999 for port in used) for used in found)
+    assert torch.equal(parameters_of(net), parameters_of(plain))
+
+
+def test_a_range_that_is_none_is_refused_before_any_work(client, digits):
+    with (
+        dask.config.set({"accelerando.ports": "all"}),
+        pytest.raises(ValueError, match=r"accelerando.ports must be a range .* Got 'all'"),
+    ):
+        net_of(client).fit(*digits)
+    check_nothing_left(client)
 
 
 def test_no_thread_of_a_fit_is_left(client, digits):

@@ -2,6 +2,7 @@
 
 import threading
 
+import dask
 import pytest
 from distributed import Client, LocalCluster
 
@@ -55,6 +56,23 @@ def test_the_scheduler_serves_the_mailbox_and_reports_workers(small):
         inbox.close()
         events.close()
     assert plugins(client) == []
+
+
+@pytest.mark.parametrize("served_by", ["scheduler", "driver"])
+def test_the_mailbox_is_in_the_range_of_the_setting_which_travels_with_it(
+    small, monkeypatch, served_by
+):
+    _, client = small
+    if served_by == "driver":
+        monkeypatch.setattr(module, "_address", lambda name, dask_scheduler=None: None)
+    with (
+        dask.config.set({"accelerando.ports": "36000:36999"}),
+        open_mailbox(client, "run-1") as mailbox,
+    ):
+        assert 36000 <= mailbox.address.port <= 36999
+        assert tuple(mailbox.address.ports) == (36000, 36999)
+    with open_mailbox(client, "run-2") as mailbox:
+        assert mailbox.address.ports is None
 
 
 def test_the_store_goes_with_the_drivers_client(small):

@@ -119,3 +119,49 @@ def test_a_worker_without_accelerando_ignores_a_shield(kind):
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     base = "WorkerPlugin" if kind is plugins.WorkerShield else "NannyPlugin"
     assert said.split() == [base, "distributed.diagnostics.plugin", "None"]
+
+
+# -- workers that do not answer -------------------------------------------------------------------
+
+
+class Answering:
+    """A client whose cluster answers in some way."""
+
+    def __init__(self, answer):
+        self.answer, self.called = answer, []
+
+    def register_plugin(self, plugin):
+        self.called.append(plugin)
+        self.answer()
+
+    def unregister_worker_plugin(self, name, **options):
+        self.called.append((name, options))
+        self.answer()
+
+
+def unreachable():
+    raise OSError("Timed out trying to connect to tcp://127.0.0.1:9001 after 30 s")
+
+
+def broken():
+    raise RuntimeError("A worker cannot load the plugin.")
+
+
+def test_a_worker_that_cannot_be_reached_does_not_stop_a_fit(monkeypatch):
+    client = Answering(unreachable)
+    plugins.register(client, "plugin")
+    plugins.unregister(client, "name", nanny=True)
+    assert client.called == ["plugin", ("name", {"nanny": True})]
+    monkeypatch.setattr(plugins, "_ANSWER_SECONDS", 0.01)
+    ever = threading.Event()
+    client = Answering(ever.wait)
+    plugins.register(client, "plugin")
+    plugins.unregister(client, "name")
+    ever.set()
+    assert client.called == ["plugin", ("name", {"nanny": False})]
+
+
+def test_another_error_of_a_plugin_is_raised():
+    with pytest.raises(RuntimeError, match="cannot load"):
+        plugins.register(Answering(broken), "plugin")
+    plugins.unregister(Answering(broken), "name")  # the fit is over

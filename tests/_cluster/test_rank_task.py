@@ -93,7 +93,7 @@ def test_a_task_is_pinned_to_its_worker_and_comes_first(client):
     assert tasks.start("rank-0", "tcp://a:1")
     function, arguments, options, _ = client.submitted["accelerando-run-rank-0"]
     assert function is serve
-    assert arguments[2:] == (("10.0.0.1", 99, ""), "rank-0")
+    assert arguments[2:] == (("10.0.0.1", 99, "", None), "rank-0")
     assert options == {
         "workers": ["tcp://a:1"],
         "allow_other_workers": False,
@@ -430,6 +430,8 @@ def test_workers_are_asked_once_and_unfit_ones_are_named(monkeypatch):
     assert asked[3:] == ["hangs"], "it may answer later"
     said = found.remarks(["b"])
     assert "Workers that cannot be used: b has no accelerando" in said
+    assert "Workers that do not answer: hangs." in said
+    assert "--interface" in said
     assert "memory limit is 400 MB" in said
     assert "95 %" in said
     assert "logs" in found.remarks(["a"])

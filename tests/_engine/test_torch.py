@@ -126,7 +126,7 @@ def test_bytes_as_tensors():
     assert _torch.from_tensor(_torch.as_tensor(b"abc")) == b"abc"
 
 
-def group_of(store, rank, size):
+def group_of(store, rank, size, ports=None):
     return _torch.make_process_group(
         dist.PrefixStore("group", store),
         rank,
@@ -135,6 +135,7 @@ def group_of(store, rank, size):
         seconds=20.0,
         address="127.0.0.1",
         device=torch.device("cpu"),
+        ports=ports,
     )
 
 
@@ -165,6 +166,58 @@ def test_process_groups_outside_the_registry(groups):
     assert values(data) == [3, 3]
     backend = groups[0]._get_backend(torch.device("cpu"))
     assert backend.options._timeout == timedelta(seconds=20)
+
+
+LOWER = (36000, 37999)  # the system chooses gloo's ports from 32768 to 46883
+
+
+def test_gloo_listens_on_a_port_of_the_range(monkeypatch):
+    monkeypatch.setattr(_torch, "_gloo_devices", {})
+    store, made = dist.HashStore(), {}
+
+    def make(rank):
+        made[rank] = group_of(store, rank, 2, ports=LOWER)
+
+    before = _torch._listening()
+    threads = [threading.Thread(target=make, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    data = [torch.tensor([1.0]), torch.tensor([2.0])]
+    for work in [made[rank].allreduce([data[rank]]) for rank in range(2)]:
+        work.wait()
+    assert values(data) == [3, 3]
+    new = {port for key, port in _torch._listening().items() if key not in before}
+    assert new
+    assert all(LOWER[0] <= port <= LOWER[1] for port in new)
+    assert list(_torch._gloo_devices) == [("127.0.0.1", LOWER)]
+    device = _torch._gloo_devices["127.0.0.1", LOWER]
+    assert _torch._gloo_device("127.0.0.1", LOWER) is device, "to find a port takes a while"
+
+
+def test_a_range_from_which_the_system_does_not_choose_is_refused(monkeypatch):
+    monkeypatch.setattr(_torch, "_GLOO_SECONDS", 0.2)
+    with pytest.raises(ValueError, match=r"no port of 1024:2000 \(accelerando.ports\) for gloo"):
+        group_of(dist.HashStore(), 0, 1, ports=(1024, 2000))
+    assert ("127.0.0.1", (1024, 2000)) not in _torch._gloo_devices
+
+
+def test_a_system_that_does_not_tell_the_port_is_refused(monkeypatch):
+    def nothing(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(_torch.os, "listdir", nothing)
+    with pytest.raises(ValueError, match="on Linux only"):
+        group_of(dist.HashStore(), 0, 1, ports=(1024, 2000))
+
+
+def test_nccl_cannot_honor_a_range_of_ports():
+    with pytest.raises(ValueError, match="NCCL has no setting for its ports"):
+        _torch.make_process_group(
+            dist.HashStore(), 0, 1, backend="nccl", seconds=1.0, address="127.0.0.1",
+            device=torch.device("cpu"), ports=LOWER,
+        )  # fmt: skip
 
 
 def test_a_collective_without_the_other_rank_times_out(groups):

@@ -1,9 +1,12 @@
 """Why a scheduler does not answer: nobody there, a firewall, TLS, or another program."""
 
+import contextlib
 import socket
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
+import distributed
 import pytest
 
 from accelerando.doctor._connect import connect, parse_memory, reason, speaks_tls
@@ -70,6 +73,25 @@ def test_tls_needs_certificates(tmp_path):
     missing = {"tls_ca_file": str(tmp_path / "ca.pem")}
     with pytest.raises(ClusterError, match=r"ca\.pem of --tls-ca-file does not exist"):
         connect("tls://127.0.0.1:1", 1.0, missing).__enter__()
+
+
+def test_the_files_of_tls_are_those_of_a_client(tmp_path, monkeypatch):
+    clients = []
+
+    def client(address, *, security, **options):
+        clients.append(security)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(distributed, "Client", client)
+    files = {name: str(tmp_path / name) for name in ("tls_ca_file", "tls_cert", "tls_key")}
+    for path in files.values():
+        Path(path).touch()
+    with connect("tls://127.0.0.1:1", 1.0, files):
+        (security,) = clients
+    assert security.require_encryption
+    assert security.tls_ca_file == files["tls_ca_file"]
+    assert security.tls_client_cert == files["tls_cert"]
+    assert security.tls_client_key == files["tls_key"]
 
 
 def test_sizes():

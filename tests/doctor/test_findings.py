@@ -180,8 +180,9 @@ def test_a_worker_on_the_loopback_address_is_found_if_there_are_other_machines()
 
 @pytest.mark.parametrize(
     ("limit", "need", "short"),
-    [(0, 10**12, False), (400_000_000, 0, False), (370_000_000, 0, True),
-     (2_000_000_000, 0, False), (2_000_000_000, 1_400_000_000, True)],
+    [(0, 10**12, False), (400_000_000, 0, True), (520_000_000, 0, True), (530_000_000, 0, False),
+     (2_000_000_000, 0, False), (2_000_000_000, 1_400_000_000, False),
+     (2_000_000_000, 1_401_000_000, True)],
 )  # fmt: skip
 def test_a_memory_limit_is_compared_with_what_a_rank_needs(limit, need, short):
     found = findings_of(limits={A: limit, B: 0}, need=need)
@@ -189,7 +190,8 @@ def test_a_memory_limit_is_compared_with_what_a_rank_needs(limit, need, short):
     if short:
         assert found[0].what.startswith(f"1 of 2 workers have too little memory: {A} has a limit")
         assert f"{limit / 1e6:,.0f} MB" in found[0].what
-        assert f"{(300_000_000 + need) / 1e6:,.0f} MB" in found[0].what
+        assert f"{(500_000_000 + need) / 1e6:,.0f} MB" in found[0].what
+        assert f"a rank {'with' if need else 'without'} its data" in found[0].what
 
 
 @pytest.mark.parametrize(("seconds", "differs"), [(-4, False), (6, False), (8, True), (-60, True)])
@@ -199,3 +201,13 @@ def test_clocks_that_differ_by_more_than_reading_them_took(seconds, differs):
     if differs:
         assert found[0].level == "warning"
         assert f"that of {A} by {abs(seconds)} s" in found[0].what
+
+
+def test_a_script_and_workers_that_can_meet_nowhere():
+    here, beyond = "tcp://192.168.0.5:40001", "tcp://10.0.0.9:40002"
+    found = findings_of(here=here, beyond=beyond, blocked={A: [here], B: []})
+    assert [finding.level for finding in found] == ["error"]
+    for part in (f"cannot reach the scheduler on a port of the kind that ranks use ({beyond})",
+                 f"worker {A} cannot reach this machine ({here})"):  # fmt: skip
+        assert part in found[0].what
+    assert findings_of(here=here, beyond=beyond, blocked={A: [], B: []}) == [], "it is here"

@@ -1,9 +1,13 @@
 """The report: of this machine, of a real cluster, and of one that does not answer."""
 
+import os
 import socket
 import threading
 
+import dask
+
 from accelerando import cli
+from accelerando.doctor import _facts
 from accelerando.doctor._findings import Cluster, Finding
 from accelerando.doctor._report import (
     _ask_workers,
@@ -70,8 +74,6 @@ def test_workers_of_one_kind_share_a_line():
 
 
 def test_an_error_ends_with_exit_code_2(monkeypatch, capsys):
-    from accelerando.doctor import _facts
-
     monkeypatch.setattr(_facts, "gather", lambda: but(torch=None, torch_error="ImportError: x"))
     assert cli.main(["doctor"]) == 2
     assert "error    This process cannot import PyTorch: ImportError: x" in capsys.readouterr().out
@@ -104,3 +106,20 @@ def test_workers_that_do_not_answer_do_not_stop_the_others():
         "raises": "OSError: Timed out trying to connect",
         "answers": 3,
     }
+
+
+def test_the_mailbox_is_tried_here_if_the_scheduler_is_out_of_reach(client, monkeypatch):
+    reach, here = _facts.reach, os.getpid()
+
+    def only_others(addresses, seconds):
+        return addresses if os.getpid() == here else reach(addresses, seconds)
+
+    address = client.scheduler.address
+    assert gather_cluster(address, 30.0).here == ""
+    monkeypatch.setattr(_facts, "reach", only_others)
+    with dask.config.set({"accelerando.ports": "36000:36999"}):
+        cluster = gather_cluster(address, 30.0)
+    for where in (cluster.here, cluster.beyond):
+        assert 36000 <= int(where.rpartition(":")[2]) <= 36999
+    assert cluster.here != cluster.beyond
+    assert list(cluster.blocked.values()) == [[]] * 4

@@ -8,6 +8,7 @@ driver, it puts them into the store. In both cases they have arrived before the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import secrets
@@ -31,6 +32,34 @@ _SECRET = 32
 _DONE = b"done"
 
 
+def listen(host: str, ports: tuple[int, int] | None = None, backlog: int = 128) -> socket.socket:
+    """Listen on an address of this machine, on a free port.
+
+    Parameters
+    ----------
+    host : str
+        The address.
+    ports : (int, int) or None
+        The first and the last port that may be taken; None for any that the system chooses.
+    backlog : int
+        Connections that wait to be accepted.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if ports is None:
+        return socket.create_server((host, 0), family=family, backlog=backlog)
+    numbers = list(range(ports[0], ports[1] + 1))
+    secrets.SystemRandom().shuffle(numbers)  # the seeds of users are left alone
+    for port in numbers:
+        try:
+            return socket.create_server((host, port), family=family, backlog=backlog)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+    raise OSError(
+        errno.EADDRINUSE, f"No port of {ports[0]}:{ports[1]} (accelerando.ports) is free on {host}"
+    )
+
+
 @contextmanager
 def receive_large(mailbox: Mailbox, host: str) -> Iterator[None]:
     """Receive large byte strings of the ranks inside the block, as the driver.
@@ -42,9 +71,7 @@ def receive_large(mailbox: Mailbox, host: str) -> Iterator[None]:
     host : str
         The address of this machine on the way to the cluster.
     """
-    listener = socket.create_server(
-        (host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-    )
+    listener = listen(host, mailbox.address.ports)
     secret = mailbox.seal.derive(KEY)
     place = json.dumps({"host": host, "port": listener.getsockname()[1]}).encode()
     thread = threading.Thread(

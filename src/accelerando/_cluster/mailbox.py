@@ -182,11 +182,12 @@ class Seal:
 
 
 class Address(NamedTuple):
-    """Where the store can be reached, and the secret of the run."""
+    """Where the store can be reached, the secret of the run, and the ports that the run may use."""
 
     host: str
     port: int
     secret: str = ""
+    ports: tuple[int, int] | None = None
 
 
 class MailboxGone(ClusterError):  # noqa: N818  on a rank it is no error: the driver may be done
@@ -225,7 +226,7 @@ class Mailbox:
         """Return another connection to the store."""
         from accelerando._engine._torch import make_store
 
-        host, port, _ = self.address
+        host, port = self.address[:2]
         with _reachable():
             # A TCPStore retries a closed port for a minute, and a firewall does not answer at all.
             socket.create_connection((host, port), timeout=_PROBE_SECONDS).close()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import LocalCluster, NannyPlugin, SchedulerPlugin, WorkerPlugin
 
+from accelerando._cluster import direct
 from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone, new_secret
 from accelerando._cluster.messages import LeaveRequested, WorkerEvent, WorkerJoined, WorkerLeft
 from accelerando._dask import (
@@ -32,6 +33,7 @@ from accelerando._dask import (
     host_of,
     host_towards,
     plugin_of,
+    port_range,
     ranks_on,
 )
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and to
 
 _GRACE_SECONDS = 25.0  # for a rank to leave; SLURM and Kubernetes kill 30 s after SIGTERM
 _LOOK_SECONDS = 0.02
+_ANSWER_SECONDS = 3.0  # for all workers that can answer
 
 # -- what Dask says ------------------------------------------------------------------------------
 
@@ -79,13 +82,11 @@ def ends_by_sigterm(worker: Any) -> bool:
 # -- on the scheduler -----------------------------------------------------------------------------
 
 
-def serve_store(host: str) -> TCPStore:
+def serve_store(host: str, ports: tuple[int, int] | None = None) -> TCPStore:
     """Serve a store on one address of this machine, on a free port."""
     from accelerando._engine._torch import make_store
 
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.bind((host, 0))
-    listener.listen(4096)
+    listener = direct.listen(host, ports, backlog=4096)
     port = listener.getsockname()[1]
     store: TCPStore = make_store(host, port, is_master=True, master_listen_fd=listener.detach())
     return store
@@ -98,9 +99,9 @@ class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
     whatever way, it closes the store: that is how ranks notice.
     """
 
-    def __init__(self, run: str, client: str) -> None:
+    def __init__(self, run: str, client: str, ports: tuple[int, int] | None = None) -> None:
         self.name = f"accelerando-{run}"
-        self.client = client
+        self.client, self.ports = client, ports
         self.secret = new_secret()
         self.mailbox: Mailbox | None = None
         self.retiring: set[str] = set()
@@ -108,8 +109,8 @@ class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def start(self, scheduler: Any) -> None:
         """Serve the store; torch may take seconds to import, so not on the event loop."""
         host = host_of(scheduler.address)
-        store = await asyncio.to_thread(serve_store, host)
-        self.mailbox = Mailbox(Address(host, store.port, self.secret), store)
+        store = await asyncio.to_thread(serve_store, host, self.ports)
+        self.mailbox = Mailbox(Address(host, store.port, self.secret, self.ports), store)
 
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Report a worker that joined."""
@@ -293,7 +294,8 @@ class NannyShield(_Shield, NannyPlugin):  # type: ignore[misc]
 @contextmanager
 def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
     """Open the mailbox of one run; leave nothing behind."""
-    plugin = MailboxPlugin(run, client.id)
+    ports = port_range()
+    plugin = MailboxPlugin(run, client.id, ports)
     try:
         client.register_plugin(plugin)
         address = client.run_on_scheduler(_address, plugin.name)
@@ -302,11 +304,11 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
         mailbox = None
     if mailbox is None:
         host = host_towards(client.scheduler.address)
-        store = serve_store(host)
-        mailbox = Mailbox(Address(host, store.port, plugin.secret), store)
+        store = serve_store(host, ports)
+        mailbox = Mailbox(Address(host, store.port, plugin.secret, ports), store)
     leave = LeavePlugin(run, mailbox.address)
     try:
-        client.register_plugin(leave)
+        register(client, leave)
         yield mailbox
     finally:
         unregister(client, leave.name)
@@ -327,18 +329,44 @@ def shielded(client: Any) -> Iterator[None]:
         stack.callback(unregister, client, name)
         if nannies:
             stack.callback(unregister, client, name, nanny=True)
-            client.register_plugin(NannyShield(name))
-        client.register_plugin(WorkerShield(name))
+            register(client, NannyShield(name))
+        register(client, WorkerShield(name))
         yield
+
+
+def register(client: Any, plugin: Any) -> None:
+    """Register a plugin of workers, or of nannies, on all that answer and on those that join."""
+    _without_the_silent(client.register_plugin, plugin)
 
 
 def unregister(client: Any, name: str, *, nanny: bool = False) -> None:
     """Remove a plugin from all workers, or nannies."""
     try:
-        client.unregister_worker_plugin(name, nanny=nanny)
+        _without_the_silent(client.unregister_worker_plugin, name, nanny=nanny)
     except Exception:  # a worker that is just starting does not have it yet, or the cluster is gone
         with contextlib.suppress(Exception):
             client.run(_end, name, nanny=nanny, on_error="ignore")
+
+
+def _without_the_silent(function: Any, *arguments: Any, **options: Any) -> None:
+    """Call a function of a client that talks to all workers, and do not wait for those that hang.
+
+    The scheduler talks to all at once, waits 30 seconds for a worker that it cannot reach, such as
+    one with a wrong ``--interface``, and then raises, although the others have answered.
+    """
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            function(*arguments, **options)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call, name="accelerando-plugin", daemon=True)
+    thread.start()
+    thread.join(_ANSWER_SECONDS)
+    if errors and not isinstance(errors[0], OSError):
+        raise errors[0]
 
 
 def _end(name: str, dask_worker: Any = None) -> None:

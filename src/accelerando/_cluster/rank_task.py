@@ -130,6 +130,12 @@ class Candidates:
                 f" Workers that cannot be used: {listed}. Install the same versions of Python, "
                 f"{', '.join(PACKAGES)} in all processes of the cluster."
             )
+        silent = [worker for worker in self._retry_at if worker not in self._fit | {*self.unfit}]
+        if silent:
+            text += (
+                f" Workers that do not answer: {', '.join(silent[:5])}. They hang, or listen on an "
+                "address that the scheduler cannot reach: start workers with --interface or --host."
+            )
         limits = [self.limits[worker] for worker in died if self.limits.get(worker)]
         if limits:
             text += (
@@ -272,7 +278,7 @@ class RankTasks:
         return TaskEnd("raised", str(error))
 
     def _reason(self, error: BaseException) -> str:
-        host, port, _ = self.address
+        host, port = self.address[:2]
         return f"{error}. It has to reach {host}:{port}, and the other workers."
 
     def exception_of(self, rank: RankId) -> BaseException | None:
@@ -299,7 +305,7 @@ class RankTasks:
 # -- on a worker -----------------------------------------------------------------------------------
 
 
-def serve(sealed: bytes, data: Placed, address: tuple[str, int, str], rank: RankId) -> None:
+def serve(sealed: bytes, data: Placed, address: tuple[Any, ...], rank: RankId) -> None:
     """Be a rank until Stop arrives, or until the mailbox is gone because the driver is.
 
     Parameters
@@ -309,8 +315,8 @@ def serve(sealed: bytes, data: Placed, address: tuple[str, int, str], rank: Rank
         a rank changes its own.
     data : Placed
         The training data.
-    address : (str, int, str)
-        Of the mailbox, with the secret of the run.
+    address : tuple
+        The :class:`Address` of the mailbox, which Dask may turn into a plain tuple.
     rank : str
         The name of the rank.
     """

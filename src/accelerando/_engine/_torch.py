@@ -6,11 +6,15 @@ module only. ``tests/_engine/test_torch.py`` has one test per function.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import io
 import multiprocessing
+import os
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -182,6 +186,7 @@ def make_process_group(
     seconds: float,
     address: str,
     device: torch.device,
+    ports: tuple[int, int] | None = None,
 ) -> dist.ProcessGroup:
     """Return a process group that PyTorch's global registry does not contain.
 
@@ -202,10 +207,18 @@ def make_process_group(
         Host name or IP address on which gloo listens.
     device : torch.device
         Device of the tensors.
+    ports : (int, int) or None
+        The first and the last port on which gloo may listen. NCCL has no such setting.
     """
     options: Any
     implementation: Any
     if backend == "nccl":
+        if ports is not None:
+            raise ValueError(
+                f"The ports {ports[0]}:{ports[1]} (accelerando.ports) cannot be honored on GPUs: "
+                "NCCL has no setting for its ports. Remove accelerando.ports, and set the range "
+                "of the system (net.ipv4.ip_local_port_range)."
+            )
         kind = dist.ProcessGroup.BackendType.NCCL
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=seconds)
@@ -217,13 +230,61 @@ def make_process_group(
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._timeout = timedelta(seconds=seconds)
         # By default gloo listens on the address that the host name resolves to.
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+        options._devices = [_gloo_device(address, ports)]
         implementation = dist.ProcessGroupGloo(store, rank, size, options)
         implementation._set_sequence_number_for_group()
     group = dist.ProcessGroup(store, rank, size)
     group._set_default_backend(kind)
     group._register_backend(device, kind, implementation)
     return group
+
+
+_gloo_devices: dict[tuple[str, tuple[int, int]], Any] = {}  # it takes a while to find one
+_GLOO_SECONDS = 60.0
+
+
+def _gloo_device(address: str, ports: tuple[int, int] | None) -> Any:
+    """Return a device of gloo, which listens on `address` and on one of `ports`.
+
+    Gloo lets the system choose a port. So devices are made until one has a port of the range.
+    """
+    make: Any = dist.ProcessGroupGloo.create_device
+    if ports is None:
+        return make(hostname=address)
+    if (address, ports) in _gloo_devices:
+        return _gloo_devices[address, ports]
+    deadline = time.monotonic() + _GLOO_SECONDS
+    while time.monotonic() < deadline:
+        before = _listening()
+        device = make(hostname=address)
+        new = set(_listening().items()) - set(before.items())
+        if new and all(ports[0] <= port <= ports[1] for _, port in new):
+            return _gloo_devices.setdefault((address, ports), device)
+    raise ValueError(
+        f"The system of {address} chose no port of {ports[0]}:{ports[1]} (accelerando.ports) for "
+        f"gloo in {_GLOO_SECONDS:g} s. Name a wider range, in the lower half of its "
+        "net.ipv4.ip_local_port_range (usually 32768 to 46883), or change that range."
+    )
+
+
+def _listening() -> dict[tuple[str, str], int]:
+    """Return the ports on which this process listens, by descriptor and socket."""
+    found = {}
+    try:
+        descriptors = os.listdir("/proc/self/fd")
+    except OSError as error:
+        raise ValueError(
+            "A range of ports (accelerando.ports) can be honored on Linux only: other systems do "
+            "not tell which port gloo has got. Remove the setting."
+        ) from error
+    for number in descriptors:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            name = os.readlink(f"/proc/self/fd/{number}")
+            if name.startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(number))) as copy:
+                    if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        found[number, name] = int(copy.getsockname()[1])
+    return found
 
 
 def after_backward(function: Callable[[], None]) -> None:

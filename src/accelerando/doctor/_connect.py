@@ -36,7 +36,9 @@ def connect(address: str, timeout: float, tls: Mapping[str, str | None]) -> Iter
         if not Path(path).is_file():
             option = "--" + name.replace("_", "-")
             raise ClusterError(f"The file {path} of {option} does not exist.")
-    security = Security(require_encryption=True, **given) if given else Security()
+    names = {"tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
+    files = {names.get(name, name): path for name, path in given.items()}
+    security = Security(require_encryption=True, **files) if files else Security()
     if address.startswith("tls://") and not (security.tls_ca_file and security.tls_client_cert):
         raise ClusterError(
             f"The address {address} asks for TLS. Pass --tls-ca-file, --tls-cert and --tls-key, or "

@@ -76,11 +76,17 @@ def gather() -> dict[str, Any]:
     return facts
 
 
-def listen(seconds: float, dask_worker: Any = None, dask_scheduler: Any = None) -> str:
+def listen(
+    seconds: float,
+    ports: tuple[int, int] | None,
+    host: str | None = None,
+    dask_worker: Any = None,
+    dask_scheduler: Any = None,
+) -> str:
     """Listen on a free port of this process's address for a while, as a rank does.
 
-    Ranks and the mailbox use ports that the system chooses, which a firewall may block although it
-    lets Dask's own ports pass.
+    Ranks and the mailbox use ports that the system chooses, or those of the setting
+    accelerando.ports, which a firewall may block although it lets Dask's own ports pass.
 
     Returns
     -------
@@ -91,12 +97,18 @@ def listen(seconds: float, dask_worker: Any = None, dask_scheduler: Any = None) 
     import threading
     from urllib.parse import urlsplit
 
-    node = dask_worker if dask_worker is not None else dask_scheduler
-    host = urlsplit(node.address).hostname or "127.0.0.1"
+    if host is None:
+        node = dask_worker if dask_worker is not None else dask_scheduler
+        host = urlsplit(node.address).hostname or "127.0.0.1"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        server = socket.create_server((host, 0), family=family, backlog=128)
-    except OSError as error:
+    error: OSError | None = None
+    for port in range(ports[0], ports[1] + 1) if ports else (0,):
+        try:
+            server = socket.create_server((host, port), family=family, backlog=128)
+            break
+        except OSError as failure:  # taken
+            error = failure
+    else:
         return f"error: {error}"
     # Connections wait in the backlog; nobody has to accept them.
     timer = threading.Timer(seconds, server.close)
@@ -123,6 +135,23 @@ def reach(addresses: list[str], seconds: float) -> list[str]:
     return unreachable
 
 
-def knock(dask: list[str], chosen: list[str], seconds: float) -> tuple[list[str], list[str]]:
-    """Return the addresses of Dask, and those on ports that the system chose, without an answer."""
-    return reach(dask, seconds), reach(chosen, seconds)
+async def gather_there() -> dict[str, Any]:
+    """Return the facts of a scheduler or worker without keeping its event loop busy."""
+    import asyncio
+
+    return await asyncio.to_thread(gather)
+
+
+async def knock(dask: list[str], chosen: list[str], seconds: float) -> tuple[list[str], list[str]]:
+    """Return the addresses of Dask, and those that ranks would use, that do not answer.
+
+    All are tried at once, in threads: an event loop that waits would stop its worker.
+    """
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(len(dask) + len(chosen)) as threads:
+        tried = [loop.run_in_executor(threads, reach, [a], seconds) for a in (*dask, *chosen)]
+        found = [address for closed in await asyncio.gather(*tried) for address in closed]
+    return [a for a in dask if a in found], [a for a in chosen if a in found]

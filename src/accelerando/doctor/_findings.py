@@ -56,8 +56,11 @@ class Cluster:
     unreachable : mapping from address to list of addresses
         The workers that each worker could not reach on the port that Dask uses.
     blocked : mapping from address to list of addresses
-        The same for a port that the system chose, as ranks use it. The scheduler, where the mailbox
+        The same for a port that was chosen as those of ranks are. The scheduler, where the mailbox
         of a fit is, is among the addresses.
+    here, beyond : str
+        Where this machine listened, and where the scheduler did, if this machine cannot reach the
+        scheduler on such a port.
     silent : mapping from address to str
         Workers that are registered and do not answer, with the error.
     limits : mapping from address to int
@@ -73,6 +76,8 @@ class Cluster:
     threads: Mapping[str, int] = field(default_factory=dict)
     unreachable: Mapping[str, list[str]] = field(default_factory=dict)
     blocked: Mapping[str, list[str]] = field(default_factory=dict)
+    here: str = ""
+    beyond: str = ""
     silent: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     need: int = 0
@@ -257,16 +262,24 @@ def _reach(cluster: Cluster) -> Iterator[Finding]:
     for address, others in cluster.blocked.items():
         # What Dask's own port cannot reach either is reported above.
         hosts = {_host(other) for other in cluster.unreachable.get(address, [])}
-        beyond = [other for other in others if _host(other) not in hosts]
+        beyond = [o for o in others if _host(o) not in hosts and o != cluster.here]
+        if cluster.here and cluster.here in others:
+            yield Finding(
+                "error",
+                f"This machine cannot reach the scheduler on a port of the kind that ranks use "
+                f"({cluster.beyond}), and worker {address} cannot reach this machine "
+                f"({cluster.here}).",
+                "Workers and the script meet in a mailbox on the scheduler's machine or the "
+                "script's: open the TCP ports of one of them, or run the script near the workers.",
+            )
         if beyond:
             yield Finding(
                 "error",
                 f"Worker {address} reaches {_some(sorted({_host(o) for o in beyond}))} on Dask's "
-                f"port, but not on a port that the system chose ({_some(beyond)}): a firewall "
+                f"port, but not on a port of the kind that ranks use ({_some(beyond)}): a firewall "
                 "blocks it.",
-                "Open all TCP ports between workers, and from workers to the scheduler. Ranks and "
-                "their mailbox listen on ports that the system chooses (on Linux "
-                "net.ipv4.ip_local_port_range).",
+                "Open the TCP ports between workers, and from workers to the scheduler and to the "
+                "script: all of them, or a range that Dask's setting accelerando.ports names.",
             )
 
 
@@ -280,8 +293,7 @@ def _memory(cluster: Cluster) -> Iterator[Finding]:
     for address, facts in cluster.workers.items():
         limit, loaded = cluster.limits.get(address, 0), facts["memory"]
         if limit and loaded:
-            wanted = loaded + cluster.need
-            # The Nanny ends a worker at 95 %, and training needs some memory of its own.
+            wanted = loaded + _RANK_BYTES + cluster.need
             if wanted > _MEMORY_SHARE * limit:
                 short[address] = wanted
     if short:
@@ -289,14 +301,15 @@ def _memory(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"{len(short)} of {len(cluster.workers)} workers have too little memory: {first} has a "
-            f"limit of {_megabytes(cluster.limits[first])}; PyTorch"
-            f"{', the data and the model' if cluster.need else ' alone'} take "
+            f"limit of {_megabytes(cluster.limits[first])}; a rank "
+            f"{'with' if cluster.need else 'without'} its data and model takes about "
             f"{_megabytes(short[first])}, and Dask ends a worker at 95 % of its limit.",
             "Start workers with a larger --memory-limit (0 for none), or fewer of them.",
         )
 
 
-_MEMORY_SHARE = 0.8
+_MEMORY_SHARE = 0.95  # where Dask's Nanny ends a worker
+_RANK_BYTES = 200_000_000  # of a rank beyond PyTorch: skorch, scikit-learn, pandas, buffers of DDP
 
 
 def _megabytes(number: int) -> str:

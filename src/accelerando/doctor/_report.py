@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from accelerando._dask import workers_of
+from accelerando._dask import host_towards, port_range, workers_of
 from accelerando._validation import check_number
 from accelerando.doctor import _facts
 from accelerando.doctor._connect import connect, parse_memory
@@ -74,21 +74,25 @@ def gather_cluster(
 def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
     infos = workers_of(client)
     before = time.monotonic()
-    found = _ask_workers(client, list(infos), timeout, _facts.gather)
-    scheduler = client.run_on_scheduler(_facts.gather)
+    found = _ask_workers(client, list(infos), timeout, _facts.gather_there)
+    scheduler = client.run_on_scheduler(_facts.gather_there)
     elapsed = time.monotonic() - before
     workers = {address: facts for address, facts in found.items() if isinstance(facts, dict)}
     tried = list(workers)[:MAX_CONNECTED]
-    unreachable, blocked = {}, {}
+    unreachable, blocked, here, beyond = {}, {}, "", ""
     if tried:
-        open_seconds = CONNECT_SECONDS * (len(tried) + 1) + timeout
-        ports = _ask_workers(client, tried, timeout, _facts.listen, open_seconds)
-        ports["scheduler"] = client.run_on_scheduler(_facts.listen, open_seconds)
+        open_seconds = 3 * CONNECT_SECONDS + 3 * timeout  # until all have knocked
+        chosen = port_range()
+        ports = _ask_workers(client, tried, timeout, _facts.listen, open_seconds, chosen)
+        ports["scheduler"] = client.run_on_scheduler(_facts.listen, open_seconds, chosen)
+        if _facts.reach([ports["scheduler"]], CONNECT_SECONDS):
+            # Where this machine cannot reach it, the mailbox of a fit is here.
+            beyond = ports.pop("scheduler")
+            host = host_towards(client.scheduler.address)
+            ports["here"] = here = _facts.listen(open_seconds, chosen, host)
         listening = [port for port in ports.values() if str(port).startswith("tcp://")]
-        seconds = CONNECT_SECONDS * (2 * len(tried) + 1) + timeout
-        knocked = _ask_workers(
-            client, tried, seconds, _facts.knock, tried, listening, CONNECT_SECONDS
-        )
+        words = (tried, listening, CONNECT_SECONDS)
+        knocked = _ask_workers(client, tried, CONNECT_SECONDS + timeout, _facts.knock, *words)
         answers = {a: both for a, both in knocked.items() if isinstance(both, tuple | list)}
         unreachable = {address: both[0] for address, both in answers.items()}
         blocked = {address: both[1] for address, both in answers.items()}
@@ -98,6 +102,8 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
         threads={address: int(info["nthreads"]) for address, info in infos.items()},
         unreachable=unreachable,
         blocked=blocked,
+        here=here,
+        beyond=beyond,
         silent={address: text for address, text in found.items() if isinstance(text, str)},
         limits={address: int(info.get("memory_limit") or 0) for address, info in infos.items()},
         need=need,

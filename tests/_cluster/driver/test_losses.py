@@ -139,6 +139,7 @@ def test_groups_that_cannot_be_formed_end_the_fit_with_the_pair_and_the_remedy()
     assert isinstance(fit.all[-1], Fail)
     for part in ("Ranks on a, b", reason, "3 times", "ip_local_port_range", "accelerando doctor"):
         assert part in fit.all[-1].reason
+    assert "accelerando.ports" in fit.all[-1].reason
 
 
 def test_a_lost_worker_or_an_update_in_between_is_no_firewall():

@@ -78,6 +78,15 @@ def test_too_few_workers_for_min_workers_are_said():
     assert not texts(Fit(ranks=3, workers=2, limits={"min_workers": 2}).start(), "min_workers")
 
 
+def test_ranks_that_do_not_start_in_time_are_said():
+    fit = Fit(ranks=2, limits={"min_workers": 2})
+    fit.epoch()
+    fit.on(RankReady("rank-0"))
+    fit.on(Tick(), after=61)
+    [text] = texts(fit, "min_workers")
+    assert "this fit can use 2 workers of the cluster. Training begins with 1 rank and" in text
+
+
 def test_after_the_loss_of_all_the_log_names_the_update_of_the_driver():
     fit = Fit(ranks=2).start(update=40)
     fit.on(Surveyed(("x", "y")))

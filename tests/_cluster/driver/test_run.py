@@ -1,5 +1,6 @@
 """The driver executes what the machine decides; ranks are threads, and there is no Dask."""
 
+import re
 import threading
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from accelerando._cluster import messages
 from accelerando._cluster.driver import state as actions
 from accelerando._cluster.driver.run import cluster_trainer
+from accelerando._cluster.mailbox import MailboxGone
 from accelerando.exceptions import ClusterError
 from accelerando.sync import ModelAveraging, PeriodicAveraging
 from tests._cluster.driver.threads import ThreadClient, job_of
@@ -207,6 +209,20 @@ def test_ranks_are_cancelled_even_if_the_mailbox_is_gone(monkeypatch):
         monkeypatch.setattr(trainer.mailbox, "send", gone)
         monkeypatch.setattr(trainer.tasks, "wait", lambda ranks, seconds: None)
     assert client.futures["rank-0"].cancelled
+
+
+def test_a_scheduler_that_is_gone_is_named(monkeypatch):
+    job = job_of(ThreadClient(1), ranks=1)
+    with cluster_trainer(job) as trainer:
+        train_epochs(job, trainer, 1)
+
+        def no_events(seconds):
+            raise MailboxGone("recv") from OSError("Connection was closed")
+
+        monkeypatch.setattr(trainer.events, "next", no_events)
+        where = re.escape("{}:{}".format(*trainer.mailbox.address[:2]))
+        with pytest.raises(ClusterError, match=rf"scheduler's machine .* at {where} \(Connection"):
+            train_epochs(job, trainer, 1)
 
 
 def gone(*arguments):

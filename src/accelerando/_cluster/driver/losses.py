@@ -114,9 +114,10 @@ def count_unformed(turn: Turn) -> None:
         state.failure = (
             f"Ranks on {workers} could not form a process group, {_GROUPS} times in a row: "
             f"{state.unreached or 'they did not answer'}. Ranks connect to each other on ports "
-            "that the system chooses. Open all TCP ports between the workers (Linux chooses from "
-            "net.ipv4.ip_local_port_range), or start workers with --interface and the network that "
-            "they share. 'accelerando doctor --scheduler ADDRESS' tries every pair."
+            "that the system chooses. Open the TCP ports between the workers: all, those of Dask's "
+            "setting accelerando.ports, or those of net.ipv4.ip_local_port_range. Or start workers "
+            "with --interface and the network that they share. 'accelerando doctor --scheduler "
+            "ADDRESS' tries every pair."
         )
 
 

@@ -203,8 +203,8 @@ def _log_segment(turn: Turn, members: tuple[RankId, ...]) -> None:
         turn.log(
             "min_workers",
             f"min_workers={fewest} is not met: this fit can use "
-            f"{plural(len(state.workers), 'worker')} of the cluster. Training does not wait for "
-            "others; they join when they come.",
+            f"{plural(len(state.workers), 'worker')} of the cluster. Training begins with "
+            f"{plural(count, 'rank')} and does not wait for others; they join when they come.",
         )
     if not state.members:
         return

@@ -24,7 +24,7 @@ from accelerando._cluster.driver.placement import ChunkAssignment
 from accelerando._cluster.driver.sizing import Sizing, plural, threads_for
 from accelerando._cluster.driver.state import DriverState, Phase, RankInfo
 from accelerando._cluster.job import ClusterJob
-from accelerando._cluster.mailbox import Mailbox
+from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
 from accelerando._dask import (
@@ -189,14 +189,23 @@ class ClusterTrainer:
     def _call(self, event: messages.DriverEvent) -> actions.Finish:
         """Give a call to the machine, and events after it until the call ends."""
         self._result = None
-        self._feed(event)
-        while (result := self._ended()) is None:
-            self._pump()
+        try:
+            self._feed(event)
+            while (result := self._ended()) is None:
+                self._pump()
+        except MailboxGone as error:
+            host, port = self.mailbox.address[:2]
+            raise ClusterError(
+                f"The scheduler's machine cannot be reached any more: the mailbox of this fit was "
+                f"at {host}:{port} ({error.__cause__ or error}). The estimator holds the newest "
+                "state that was collected; partial_fit continues from it on another cluster."
+            ) from error
         if isinstance(result, actions.RaiseFrom):
             self.tasks.raise_from(result.rank)
         if isinstance(result, actions.Fail):
             cause = None if result.rank is None else self.tasks.exception_of(result.rank)
             remarks = self.candidates.remarks(self.state.stillborn)
+            remarks += self.scaling.remark(len(self.state.workers))
             raise ClusterError(result.reason + remarks) from cause
         return result
 

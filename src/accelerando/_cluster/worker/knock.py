@@ -1,21 +1,42 @@
 """Find out which members of a process group cannot reach each other.
 
-PyTorch's gloo waits for a minute and does not say which connection fails. So after a group that
-could not be formed, the members of the next one try first, on ports that the system chooses, as
-gloo's are.
+PyTorch's gloo waits for minutes and does not say which connection fails. So members of a group that
+takes long to be formed try it themselves, on ports that are chosen as gloo's are, and after a group
+that could not be formed, the members of the next one try first.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import math
+import queue
 import socket
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
+
+from accelerando._cluster.direct import listen
+
+log = logging.getLogger("accelerando")
 
 _KNOCK_SECONDS = 5.0  # for a connection; in a network it takes milliseconds
 _OPEN_SECONDS = 60.0  # members knock at about the same time
+_LATE_SECONDS = 5.0  # a group is formed in milliseconds
+_LOOK_SECONDS = 0.005
 
 
-def knock(store: Any, rank: int, size: int, host: str, seconds: float = _KNOCK_SECONDS) -> None:
+def knock(
+    store: Any,
+    rank: int,
+    size: int,
+    host: str,
+    ports: tuple[int, int] | None = None,
+    seconds: float = _KNOCK_SECONDS,
+    *,
+    patient: bool = True,
+) -> None:
     """Connect to all other members, and let them connect to this one.
 
     Parameters
@@ -26,23 +47,26 @@ def knock(store: Any, rank: int, size: int, host: str, seconds: float = _KNOCK_S
         This member, and the number of members.
     host : str
         The address of this member.
+    ports : (int, int) or None
+        The first and the last port that may be taken.
     seconds : float
         Time for a connection.
+    patient : bool
+        Whether to wait for members that have no address yet; otherwise they are left out.
 
     Raises
     ------
     ConnectionError
         With both addresses, the port, and what the system says.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    server = socket.create_server((host, 0), family=family, backlog=128)
+    server = listen(host, ports)
     # Connections wait in the backlog; nobody has to accept them.
     timer = threading.Timer(_OPEN_SECONDS, server.close)
     timer.daemon = True
     timer.start()
     store.set(f"knock/{rank}", f"{host} {server.getsockname()[1]}")
     for other in range(size):
-        if other == rank:
+        if other == rank or not (patient or store.check([f"knock/{other}"])):
             continue
         there, port = store.get(f"knock/{other}").decode().rsplit(" ", 1)
         try:
@@ -51,3 +75,50 @@ def knock(store: Any, rank: int, size: int, host: str, seconds: float = _KNOCK_S
             raise ConnectionError(
                 f"{host} cannot connect to {there}, for example on port {port} ({error})"
             ) from error
+
+
+def form_or_knock(
+    form: Callable[[], Any], late: Callable[[], None], look: Callable[[], None]
+) -> Any:
+    """Form a group in a thread, because nothing can interrupt a wait for the others inside C++.
+
+    Parameters
+    ----------
+    form : callable
+        Returns the group.
+    late : callable
+        Is called meanwhile, once, if that takes long; its ConnectionError means that there will be
+        no group.
+    look : callable
+        Is called again and again, and may raise to give up.
+
+    Returns
+    -------
+    object
+        The group, or the exception of `form` or `late`.
+    """
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def forming() -> None:
+        try:
+            found.put(form())
+        except Exception as error:
+            found.put(error)
+
+    def knocking() -> None:
+        try:
+            late()
+        except ConnectionError as error:
+            found.put(error)
+        except Exception:
+            log.info("Members of a group could not be tried.", exc_info=True)  # nothing is known
+
+    threading.Thread(target=forming, daemon=True).start()
+    knock_at = time.monotonic() + _LATE_SECONDS
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return found.get(timeout=_LOOK_SECONDS)
+        look()
+        if time.monotonic() > knock_at:
+            knock_at = math.inf
+            threading.Thread(target=knocking, daemon=True).start()

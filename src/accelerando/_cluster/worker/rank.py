@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +16,7 @@ from accelerando._cluster.driver.sizing import threads_each
 from accelerando._cluster.job import RankSpec
 from accelerando._cluster.mailbox import Inbox, Mailbox, MailboxGone
 from accelerando._cluster.worker.hooks import Paused, RankCopy, RankHooks, Timing
-from accelerando._cluster.worker.knock import knock
+from accelerando._cluster.worker.knock import form_or_knock, knock
 from accelerando._engine._torch import from_tensor, pack, unpack
 from accelerando._engine.comm.ddp import DDPAllReduce
 from accelerando._engine.comm.local_sgd import LocalSGD
@@ -32,7 +31,7 @@ from accelerando._processors import processors
 from accelerando.sync import Averaging
 
 _FORMING_SECONDS = 60.0
-_LOOK_SECONDS = 0.005  # between two looks at a local flag
+_LOOK_SECONDS = 0.005  # between two looks for a deposit
 BROADCAST_PARTS = Part.MODEL | Part.POSITION | Part.REPLICAS | Part.RECORDS
 
 
@@ -107,7 +106,8 @@ class Rank:
         self.leave_group()
 
     def _form(self, store: Any, rank: int, size: int) -> Any:
-        options: Any = {"address": self.host, "device": self.trained.device}
+        ports = self.mailbox.address.ports
+        options: Any = {"address": self.host, "device": self.trained.device, "ports": ports}
         return form(store, rank, size, seconds=_FORMING_SECONDS, **options)
 
     def _communicator(self, group: ProcessGroup) -> DDPAllReduce | LocalSGD:
@@ -264,27 +264,25 @@ class Rank:
     def _join_group(self, command: messages.TrainSegment) -> None:
         """Form a process group with the other members; give up if the driver does."""
         self.leave_group()
-        formed: list[Any] = []
+        place = (command.group_rank, command.group_size, self.host, self.mailbox.address.ports)
 
-        def forming() -> None:
-            try:
-                store = PrefixStore(f"group/{command.generation}", self.mailbox.connect())
-                if command.careful:
-                    knock(store, command.group_rank, command.group_size, self.host)
-                formed.append(self._form(store, command.group_rank, command.group_size))
-            except Exception as error:
-                formed.append(error)
+        def store(name: str) -> Any:
+            return PrefixStore(f"{name}/{command.generation}", self.mailbox.connect())
 
-        # In another thread: nothing can interrupt a rank that waits for the others inside C++.
-        thread = threading.Thread(target=forming, daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(_LOOK_SECONDS)
-            if not formed:
-                self._check_abandoned(command.generation)
-        if isinstance(formed[0], Exception):
-            raise Abandoned from formed[0]
-        self.group = ProcessGroup(formed[0], self.trained.device)
+        def forming() -> Any:
+            group = store("group")
+            if command.careful:
+                knock(group, *place)
+            return self._form(group, command.group_rank, command.group_size)
+
+        formed = form_or_knock(
+            forming,
+            lambda: knock(store("late"), *place, patient=False),
+            lambda: self._check_abandoned(command.generation),
+        )
+        if isinstance(formed, Exception):
+            raise Abandoned from formed
+        self.group = ProcessGroup(formed, self.trained.device)
         if not self.averages:
             self.comm = self._communicator(self.group)
             self._wired = [id(p) for p in self.trained.model.components.learnable()]

@@ -328,7 +328,14 @@ class BucketSums:
 
 
 def form(
-    store: Any, rank: int, size: int, *, seconds: float, address: str, device: torch.device
+    store: Any,
+    rank: int,
+    size: int,
+    *,
+    seconds: float,
+    address: str,
+    device: torch.device,
+    ports: tuple[int, int] | None = None,
 ) -> dist.ProcessGroup:
     """Form a process group that PyTorch's global registry does not contain.
 
@@ -346,11 +353,12 @@ def form(
         Where the Dask worker listens, so that gloo listens there, too, and on no other interface.
     device : torch.device
         Device of the tensors.
+    ports : (int, int) or None
+        The first and the last port on which gloo may listen.
     """
     backend = backend_for(device_names(store, rank, size, device))
-    return make_process_group(
-        store, rank, size, backend=backend, seconds=seconds, address=address, device=device
-    )
+    options: Any = {"seconds": seconds, "address": address, "device": device, "ports": ports}
+    return make_process_group(store, rank, size, backend=backend, **options)
 
 
 def device_names(store: Any, rank: int, size: int, device: torch.device) -> list[str]:
