@@ -60,7 +60,7 @@ def check_parameters(search: Any, n_brackets: int) -> None:
     check_choice(search, "sampler", search.sampler, ("random", "tpe"))
     if search.sampler == "tpe" and n_brackets == 1:
         raise ValueError(
-            "sampler='tpe' learns from brackets that have ended, but this search has only one. "
+            "sampler='tpe' learns from earlier brackets, but this search has only one. "
             "Use HyperbandSearchCV with max_iter >= aggressiveness, or sampler='random'."
         )
     unlimited = {math.inf: "infinity"}

@@ -92,7 +92,7 @@ class SharedParameters:
         are its chunks.
     sampler : {"random", "tpe"}
         "random" draws independently. "tpe" draws each bracket from a density that is estimated
-        from the finished brackets. It needs several brackets, which only
+        from the scores of the brackets before it. It needs several brackets, which only
         :class:`HyperbandSearchCV` has.
     error_score : float or "raise", default=nan
         The score of a model that raises. NaN never wins.
