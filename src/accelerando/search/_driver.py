@@ -269,8 +269,8 @@ class Driver:
             raise error
         score = float(self.settings.error_score)
         warnings.warn(
-            f"A model failed at call {report.calls + 1} and is scored error_score={score}: "
-            f"{type(error).__name__}: {error}. Its parameters: {model.params}.",
+            f"A model failed after {report.calls} calls and is scored error_score={score}: "
+            f"{type(error).__name__}: {str(error).rstrip('.')}. Its parameters: {model.params}.",
             FitFailedWarning,
             stacklevel=2,
         )

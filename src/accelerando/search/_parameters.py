@@ -138,7 +138,8 @@ class SharedParameters:
         The best model at this moment. It can be read from another thread while ``fit`` runs.
     stop_reason_ : str
         "finished", "stopped" (by :meth:`stop` or Ctrl-C), "interrupted" (by a second Ctrl-C during
-        a call), "max_seconds", "max_calls" or "target_score".
+        a call), "max_seconds", "max_calls", "target_score" or "checkpoint" (it could no longer be
+        written; ``fit`` raises the error).
     n_iter_ : int
         Calls of the best model.
     n_live_models_ : int
