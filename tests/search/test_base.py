@@ -188,3 +188,25 @@ def test_clients_are_shared_by_clones():
     search = clone(counters(client=client).set_params(estimator=estimator))
     assert search.client is client
     assert search.estimator is not estimator
+
+
+def test_one_object_searches_once_at_a_time(data):
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Waits(Counter):
+        def partial_fit(self, X, y=None):
+            begun.set()
+            go_on.wait(60)
+            return super().partial_fit(X, y)
+
+    search = hyperband(Waits(), {"slope": uniform(0, 1)})
+    thread = threading.Thread(target=search.fit, args=data)
+    thread.start()
+    assert begun.wait(60)
+    try:
+        with pytest.raises(RuntimeError, match="fit is running in another thread"):
+            search.fit(*data)
+    finally:
+        go_on.set()
+        thread.join(60)
+    assert search.stop_reason_ == "finished"

@@ -1,5 +1,6 @@
 """A search that is killed goes on where it was."""
 
+import contextlib
 import os
 import pickle
 import shutil
@@ -84,21 +85,41 @@ def test_a_killed_process_is_continued(tmp_path):
             """
         )
     )
-    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(HERE))}
+    paths = [os.path.dirname(os.path.dirname(HERE)), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, str(script)]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    while process.poll() is None and (not log.exists() or len(calls_in(log)) < 100):
+    while process.poll() is None and (
+        not log.exists() or len(calls_in(log)) < 100 or len(saved_calls(directory)) < 9
+    ):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    before = calls_in(log)
+    before, saved = calls_in(log), saved_calls(directory)
     again = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert again.stdout.startswith("357 ")
     after = calls_in(log)
     assert len(after) == 357
-    # a rung of 27 calls at most was under way: nothing before it is repeated
-    assert sum(after.values()) - len(after) <= 27
+    # what was written is not repeated; what was under way or waited for the disk is
+    assert len(saved) >= 9
+    assert {call: after[call] for call in saved} == dict.fromkeys(saved, 1)
+    assert set(after.values()) <= {1, 2}
     assert len(before) >= 100
+
+
+def saved_calls(directory):
+    """Return the calls of the finished jobs that the log of a search contains."""
+    path = directory / "log.pickle"
+    slopes, calls = {}, set()
+    incomplete = contextlib.suppress(FileNotFoundError, EOFError, pickle.UnpicklingError)
+    with incomplete, path.open("rb") as log:
+        while True:
+            kind, *record = pickle.load(log)
+            if kind == "params":
+                slopes[record[0]] = record[1]["slope"]
+            elif kind == "end":
+                calls |= {f"{slopes[record[0]]!r} {call}" for call in range(1, record[1] + 1)}
+    return calls
 
 
 def test_a_directory_of_another_search_is_refused(data, tmp_path):
@@ -328,10 +349,49 @@ def test_a_disk_that_fails_ends_the_search(data, tmp_path, monkeypatch):
         raise OSError("no space left on device")
 
     monkeypatch.setattr("accelerando.search._checkpoint.atomic_write", full)
-    with pytest.raises(OSError, match="no space left"):
-        HyperbandSearchCV(
-            Counter(), {"slope": uniform(0, 1)}, max_iter=9, client=None, checkpoint=tmp_path
-        ).fit(*data)
+    search = HyperbandSearchCV(
+        Counter(), {"slope": uniform(0, 1)}, max_iter=9, client=None, checkpoint=tmp_path,
+        random_state=0,
+    )  # fmt: skip
+    with pytest.raises(OSError, match="no space left") as failed:
+        search.fit(*data)
+    assert str(tmp_path) in failed.value.__notes__[0]
+    # What was learned is still there.
+    assert search.stop_reason_ == "checkpoint"
+    assert search.best_estimator_.calls_ == search.n_iter_ > 0
+    monkeypatch.undo()
+    search.fit(*data)
+    assert search.stop_reason_ == "finished"
+    assert search.metadata_ == search.metadata
+
+
+def test_a_damaged_log_is_refused(data, tmp_path):
+    search = HyperbandSearchCV(
+        Counter(), {"slope": uniform(0, 1)}, max_iter=3, client=None, checkpoint=tmp_path,
+        random_state=0,
+    ).fit(*data)  # fmt: skip
+    log = tmp_path / "log.pickle"
+    damaged = log.read_bytes().replace(b"slope", b"sl\xff\xffe")
+    log.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"is damaged .*UnicodeDecodeError.* delete this one"):
+        search.fit(*data)
+    assert log.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("wrong", [5, b"bytes"])
+def test_a_checkpoint_that_is_no_path_is_refused(data, wrong):
+    search = HyperbandSearchCV(Counter(), {"slope": uniform(0, 1)}, client=None, checkpoint=wrong)
+    with pytest.raises(ValueError, match=r"'checkpoint' parameter .* the path of a directory"):
+        search.fit(*data)
+
+
+def test_a_checkpoint_that_is_a_file_is_refused(data, tmp_path):
+    (tmp_path / "file").touch()
+    search = HyperbandSearchCV(
+        Counter(), {"slope": uniform(0, 1)}, client=None, checkpoint=tmp_path / "file"
+    )
+    with pytest.raises(NotADirectoryError, match=r"is a file\. Pass a directory"):
+        search.fit(*data)
 
 
 @pytest.mark.parametrize("name", [".", "models", "log.pickle", "models/0.pickle"])

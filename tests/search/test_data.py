@@ -231,3 +231,11 @@ def test_a_block_of_one_row_is_trained_on():
     search = IncrementalSearchCV(Counter(), {"slope": [1.0]}, 1, max_iter=4, client=None)
     search.fit(X, X[:, 0])
     assert 0 not in search.best_estimator_.rows_
+
+
+def test_weights_and_groups_that_do_not_fit_are_refused_before_training(data):
+    X, y = data
+    with pytest.raises(ValueError, match=rf"sample_weight .* which has {len(X)}\. Got 3\."):
+        hyperband().fit(X, y, sample_weight=np.ones(3))
+    with pytest.raises(ValueError, match="groups decides which rows are held out"):
+        counters(validation_data=(X, y)).fit(X, y, groups=np.arange(len(X)))

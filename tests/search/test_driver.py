@@ -1,5 +1,6 @@
 """The driver: failures, limits, and models that are dropped."""
 
+import collections
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ from accelerando.search import AsyncHalvingSearchCV
 from accelerando.search._bracket_run import BracketRun, Settings
 from accelerando.search._data import Chunk, ChunkGroup, Data
 from accelerando.search._driver import Driver
-from accelerando.search._halving import train_all
+from accelerando.search._halving import successive_halving, train_all
 from accelerando.search._local import LocalWorkers
 from accelerando.search._plan import Bracket, Rung
 from accelerando.search._sample import RandomSampler
@@ -94,6 +95,31 @@ def test_a_bracket_starts_after_another_if_the_sampler_learns():
     assert drawn == [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3)]
 
 
+def test_a_bracket_learns_from_all_rungs_but_the_last_of_the_one_before():
+    """So it can start while the last rung of the one before still runs."""
+    plans = [
+        Bracket(2, (Rung(9, 1), Rung(3, 3), Rung(1, 9))),
+        Bracket(1, (Rung(3, 3), Rung(1, 9))),
+        Bracket(0, (Rung(2, 9),)),
+    ]
+    runs = [BracketRun(plan, successive_halving(plan)) for plan in plans]
+    told = {}
+
+    class Learning:
+        learns = True
+
+        def draw(self, model, observed):
+            calls = collections.Counter(one.calls for one in observed)
+            told[model] = (calls, [bracket.ended for bracket in runs])
+            return {"slope": 1.0}
+
+    driver = run_brackets(Learning(), runs)
+    assert told[0] == ({}, [False, False, False])
+    assert told[9] == ({1: 9, 3: 3}, [False, False, False])
+    assert told[12] == ({1: 9, 3: 6, 9: 1}, [True, False, False])
+    assert driver.calls == sum(plan.partial_fit_calls for plan in plans)
+
+
 def test_a_bracket_that_does_not_learn_starts_at_once():
     driver = run(RandomSampler([{"slope": [1.0]}], 0), [(3, 1), (2, 2)])
     assert driver.n_live == 1  # models are dropped as soon as they have ended
@@ -128,6 +154,10 @@ def run(sampler, brackets):
     """Run random searches of some models for some calls each, in this process."""
     plans = [Bracket(i, (Rung(n, calls),)) for i, (n, calls) in enumerate(brackets)]
     runs = [BracketRun(plan, train_all(plan.n_models, plan.max_calls)) for plan in plans]
+    return run_brackets(sampler, runs)
+
+
+def run_brackets(sampler, runs):
     rows = Chunk(np.zeros((2, 1)), np.zeros(2), {})
     spec = TrainingSpec(Counter(), lambda m, X, y: m.score(X), "score", 0, n_chunks=1)
     driver = Driver(runs, sampler, Settings())

@@ -67,11 +67,12 @@ def test_equality_hash_and_repr_are_those_of_scikit_learn(cls):
 
 def test_the_positions_are_those_of_dask_ml():
     """The parameters that we add are keyword-only."""
-    tail = [
-        "random_state", "scoring", "verbose", "prefix", "predict_meta", "predict_proba_meta",
-        "transform_meta",
-    ]  # fmt: skip
+    tail = ["random_state", "scoring", "verbose", "prefix"]
+    meta = ["predict_meta", "predict_proba_meta", "transform_meta"]
+    middle = ["test_size", "patience", "tol", "fits_per_score", "max_iter"]
     heads = {
+        "IncrementalSearchCV": ["n_initial_parameters", "decay_rate", *middle],
+        "InverseDecaySearchCV": ["n_initial_parameters", *middle],
         "HyperbandSearchCV": ["max_iter", "aggressiveness", "patience", "tol", "test_size"],
         "SuccessiveHalvingSearchCV": [
             "n_initial_parameters", "n_initial_iter", "max_iter", "aggressiveness", "test_size",
@@ -81,7 +82,9 @@ def test_the_positions_are_those_of_dask_ml():
     for name, head in heads.items():
         signature = inspect.signature(getattr(accelerando.search, name))
         kinds = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
-        assert [p.name for p in kinds] == ["estimator", "parameters", *head, *tail]
+        last = {"IncrementalSearchCV": ["scores_per_fit"], "InverseDecaySearchCV": ["decay_rate"]}
+        expected = ["estimator", "parameters", *head, *tail, *last.get(name, []), *meta]
+        assert [p.name for p in kinds] == expected
 
 
 def test_a_class_describes_a_shared_parameter_in_its_words():

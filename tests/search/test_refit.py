@@ -14,6 +14,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import SGDClassifier
 
 from accelerando.search import IncrementalSearchCV
+from accelerando.search._checks import limit_seconds
 from accelerando.search._refit import resolve, train_once
 from accelerando.search._train import Slice
 
@@ -93,6 +94,15 @@ def test_time_limits_in_words(data):
     slow = hyperband(Counter(seconds=0.01), {"slope": uniform(0, 1)}, max_iter=81)
     for limit in ("200 ms", 0.2, datetime.timedelta(milliseconds=200)):
         assert slow.set_params(max_time=limit).fit(*data).stop_reason_ == "max_seconds"
+    written = {
+        "10 min": 600,
+        "10min": 600,
+        "2 mins": 120,
+        "3 sec": 3,
+        "2 hrs": 7200,
+        "1 hour": 3600,
+    }
+    assert {text: limit_seconds(counters(max_time=text)) for text in written} == written
     with pytest.raises(ValueError, match=r"'max_time' parameter .* Got 'soon'"):
         counters(max_time="soon").fit(*data)
     with pytest.raises(ValueError, match="the same limit"):
@@ -149,7 +159,7 @@ def test_a_scorer_may_return_a_dict(data):
 
 def test_a_search_becomes_a_study_of_optuna(data):
     space = {"slope": uniform(0, 1), "offset": [0.0, 0.5]}
-    with pytest.warns(FitFailedWarning, match="failed at call"):
+    with pytest.warns(FitFailedWarning, match=r"failed after \d calls"):
         search = hyperband(Raises(), space, max_iter=9).fit(*data)
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

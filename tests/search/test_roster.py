@@ -17,7 +17,8 @@ def cluster(monkeypatch):
     return state
 
 
-def test_the_demand_is_shown_when_it_changes(cluster):
+def test_the_demand_is_shown_when_it_changes(cluster, monkeypatch):
+    monkeypatch.setattr(_roster, "REFRESH_SECONDS", 0.0)
     roster = Roster(None, "topic")
     for n_jobs in (5, 6, 5, 1, 0):
         roster.want(n_jobs)
@@ -44,3 +45,19 @@ def test_a_cluster_without_workers_is_reported_once(cluster, monkeypatch):
     roster.refresh(force=True)  # a second warning would be an error
     assert len(caught) == 1
     assert cluster.replaced == [0, 0]
+
+
+def test_a_demand_that_falls_is_shown_now_and_then(cluster, monkeypatch):
+    """Each message waits for the scheduler, and the demand falls with every model that ends."""
+    roster = Roster(None, "topic")
+    for n_jobs in (9, 8, 6, 4, 9, 5):
+        roster.want(n_jobs)
+    assert cluster.shown == [5]
+    roster.want(12)  # a higher demand is urgent
+    monkeypatch.setattr(_roster, "REFRESH_SECONDS", 0.0)  # as if that time had passed
+    roster.want(4)
+    roster.want(4)
+    assert cluster.shown == [5, 6, 2]
+    monkeypatch.setattr(_roster, "REFRESH_SECONDS", 1e9)
+    roster.want(0)  # the search has ended
+    assert cluster.shown == [5, 6, 2, 0]

@@ -1,4 +1,4 @@
-"""The TPE sampler learns from brackets that have ended."""
+"""The TPE sampler learns from earlier brackets."""
 
 import numpy as np
 import pytest

@@ -33,13 +33,7 @@ from accelerando.search._local import LocalWorkers
 from accelerando.search._parameters import SharedParameters
 from accelerando.search._plan import Bracket, total
 from accelerando.search._progress import Progress
-from accelerando.search._refit import (
-    all_rows,
-    futures_resolved,
-    own_processes,
-    resolve,
-    train_once,
-)
+from accelerando.search._refit import all_rows, futures_resolved, opened_client, resolve, train_once
 from accelerando.search._results import best_model, cv_results, metadata_of, model_history
 from accelerando.search._sample import RandomSampler, Sampler, check_space
 from accelerando.search._train import MAIN_METRIC, Slice, TrainingSpec, copy_estimator
@@ -139,6 +133,8 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         -------
         self
         """
+        if "_stop" in vars(self):
+            raise RuntimeError("fit is running in another thread. Use clone(search) for another.")
         with futures_resolved(self):
             return self._fit(resolve(X), resolve(y), resolve(groups), resolve(fit_params))
 
@@ -153,7 +149,7 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         splits = make_splits(self, X, y, groups)
         with (
             self._opened_checkpoint(X, y, groups, fit_params, splits) as (checkpoint, seed),
-            self._opened_client() as client,
+            opened_client(self) as client,
         ):
             folds = None
             if splits is not None:
@@ -191,15 +187,6 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
                     self.best_estimator_ = train_once(workers, self._best_job, self.stop_reason_)
             self._copy_feature_names()
         return self
-
-    @contextlib.contextmanager
-    def _opened_client(self) -> Iterator[Client | None]:
-        """Yield the client that trains the models; None for this process."""
-        if self.n_jobs is None:
-            yield checks.choose_client(self)
-            return
-        with own_processes(self.n_jobs) as client:
-            yield client
 
     def to_optuna(self, study_name: str | None = None, storage: Any = None) -> Any:
         """Return the search as a study of Optuna, with a trial for each model.
@@ -265,12 +252,19 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
             )
             stack.callback(self.__dict__.pop, "_driver")
             try:
-                with interrupt:
-                    self._driver.run(workers)
-            except KeyboardInterrupt:
-                self._driver.reason = "interrupted"
-            if checkpoint is not None:
-                checkpoint.flush()  # while the workers hold the states
+                try:
+                    with interrupt:
+                        self._driver.run(workers)
+                except KeyboardInterrupt:
+                    self._driver.reason = "interrupted"
+                if checkpoint is not None:
+                    checkpoint.flush()  # while the workers hold the states
+            except Exception as error:
+                if checkpoint is None or error is not checkpoint.error:
+                    raise
+                self._driver.reason = "checkpoint"
+                self._set_attributes(self._driver, spec.scorer, metrics)
+                raise
             self._set_attributes(self._driver, spec.scorer, metrics)
 
     def _settings(self, metric: str) -> Settings:

@@ -23,6 +23,7 @@ class BracketRun:
     plan: Bracket
     steps: Steps
     first: int = 0  # number of its first model
+    in_last_rung: bool = False
     ended: bool = False
 
     @property

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import cloudpickle
 
@@ -95,7 +95,7 @@ class Checkpoint:
         self._hurry = threading.Event()
         self._dropped: set[int] = set()
         self._writer: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None  # why nothing more is written
         try:
             self._read()
         except BaseException:
@@ -136,11 +136,23 @@ class Checkpoint:
         incomplete = contextlib.suppress(EOFError, pickle.UnpicklingError)
         with path.open("rb") as log, incomplete:
             while True:
-                kind, *record = pickle.load(log)  # noqa: S301 — documented; it belongs to the user
+                kind, *record = self._load(log)
                 end = log.tell()
                 self._replay(kind, record)
         with path.open("r+b") as log:
             log.truncate(end)
+
+    def _load(self, log: BinaryIO) -> Any:
+        try:
+            return pickle.load(log)  # noqa: S301 — documented; it belongs to the user
+        except (EOFError, pickle.UnpicklingError):
+            raise  # the record is incomplete
+        except Exception as error:
+            raise ValueError(
+                f"checkpoint={str(self.directory)!r} is damaged or needs a module that is not "
+                f"there ({type(error).__name__}: {error}). Pass another directory, or delete this "
+                "one."
+            ) from error
 
     def _replay(self, kind: str, record: list[Any]) -> None:
         if kind == "identity":
@@ -194,8 +206,8 @@ class Checkpoint:
 
         The state is written before the record, so that every record in the log has a state.
         """
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         new = rows[self._n_rows.get(model, 0) :]
         self._n_rows[model] = len(rows)
         if self._writer is None:
@@ -210,8 +222,8 @@ class Checkpoint:
             self._hurry.set()
             self._queue.join()
             self._hurry.clear()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def _write_all(self) -> None:
         """Write until None is taken from the queue; run by the thread."""
@@ -225,10 +237,14 @@ class Checkpoint:
                 while True:
                     batch.append(self._queue.get_nowait())
             try:
-                if self._error is None:
+                if self.error is None:
                     self._write_batch([one for one in batch if one is not None])
             except BaseException as error:  # raised again in the thread of the search
-                self._error = error
+                error.add_note(
+                    f"The search ended because checkpoint={str(self.directory)!r} cannot be "
+                    "written. best_estimator_ and the other attributes have the best model so far."
+                )
+                self.error = error
             seconds = time.monotonic() - began
             for _ in batch:
                 self._queue.task_done()
@@ -261,7 +277,8 @@ class Checkpoint:
 
     def state(self, model: int) -> State | None:
         """Return the saved state of a model; None if there is none or it cannot be read."""
-        self.flush()
+        if self.error is None:
+            self.flush()
         self._trust(self._path(model))
         try:
             loaded = pickle.loads(self._path(model).read_bytes())  # noqa: S301 — documented

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -46,6 +48,9 @@ __all__ = [
 ]
 
 
+UNITS = {"min": "minutes", "sec": "seconds", "hr": "hours"}
+
+
 def check_parameters(search: Any, n_brackets: int) -> None:
     """Raise unless the shared parameters of a search are valid.
 
@@ -60,7 +65,7 @@ def check_parameters(search: Any, n_brackets: int) -> None:
     check_choice(search, "sampler", search.sampler, ("random", "tpe"))
     if search.sampler == "tpe" and n_brackets == 1:
         raise ValueError(
-            "sampler='tpe' learns from brackets that have ended, but this search has only one. "
+            "sampler='tpe' learns from earlier brackets, but this search has only one. "
             "Use HyperbandSearchCV with max_iter >= aggressiveness, or sampler='random'."
         )
     unlimited = {math.inf: "infinity"}
@@ -84,6 +89,11 @@ def check_parameters(search: Any, n_brackets: int) -> None:
     check(pair, search, "validation_data", "a tuple (X, y) or None", type(given).__name__)
     if given is not None and search.test_size is not None:
         raise ValueError("validation_data takes the place of test_size; pass only one of them.")
+    folder = search.checkpoint
+    is_path = folder is None or isinstance(folder, (str, os.PathLike))
+    check(is_path, search, "checkpoint", "the path of a directory or None", folder)
+    if folder is not None and os.path.exists(folder) and not os.path.isdir(folder):
+        raise NotADirectoryError(f"checkpoint={str(folder)!r} is a file. Pass a directory.")
     check_integer(search, "max_calls", search.max_calls, also={None: "None"})
     check_tol(search)
     verbose = search.verbose
@@ -103,8 +113,11 @@ def limit_seconds(search: Any) -> float | None:
     if search.max_seconds is not None:
         raise ValueError("max_time and max_seconds are the same limit; pass only one of them.")
     allowed = "a positive number of seconds, a timedelta, or a time such as '10 min'"
+    given = search.max_time
+    if isinstance(given, str):  # Dask knows "m" and "minutes", but not "min"
+        given = re.sub(r"(?<![a-z])(min|sec|hr)s?$", lambda unit: UNITS[unit[1]], given.strip())
     try:
-        seconds = float(parse_timedelta(search.max_time))
+        seconds = float(parse_timedelta(given))
     except (TypeError, ValueError, KeyError):
         raise parameter_error(search, "max_time", allowed, search.max_time) from None
     check(seconds > 0, search, "max_time", allowed, search.max_time)

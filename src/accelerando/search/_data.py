@@ -89,6 +89,10 @@ def split(
     constant : dict
         The fit parameters that do not have a value per row.
     """
+    if groups is not None and validation is not None:
+        raise ValueError(
+            "groups decides which rows are held out; with validation_data none are. Pass only one."
+        )
     if dask.is_dask_collection(X):
         if groups is not None:
             raise ValueError(
@@ -296,7 +300,12 @@ def _per_row(fit_params: dict[str, Any], n_rows: int) -> tuple[dict[str, Any], d
     per_row: dict[str, Any] = {}
     constant: dict[str, Any] = {}
     for name, value in fit_params.items():
-        aligned = name != "classes" and is_arraylike(value) and count_rows(value) == n_rows
+        rows = count_rows(value) if name != "classes" and is_arraylike(value) else None
+        if name == "sample_weight" and rows not in (None, n_rows):
+            raise ValueError(
+                f"sample_weight must have a value per row of X, which has {n_rows}. Got {rows}."
+            )
+        aligned = rows == n_rows
         (per_row if aligned else constant)[name] = value
     return per_row, constant
 

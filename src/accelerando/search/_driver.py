@@ -106,11 +106,9 @@ class Driver:
         self.workers = workers
         waiting = deque(self.brackets)
         while True:
+            self._start(waiting)
             if not self.jobs.ready and not self.jobs.running:
-                if not waiting:
-                    return
-                self._start(waiting)
-                continue
+                return
             reason = self._stop_reason()
             if reason is not None:
                 self.reason = reason
@@ -158,10 +156,21 @@ class Driver:
         return here.get(model.number)
 
     def _start(self, waiting: deque[BracketRun]) -> None:
-        """Start the next bracket, or all of them if the sampler does not learn."""
-        for _ in range(1 if self.sampler.learns else len(waiting)):
+        """Start the brackets that can start now.
+
+        If the sampler learns, a bracket starts when the one before it is in its last rung and all
+        earlier ones have ended. So no worker waits for the few models of a last rung, and what the
+        sampler knows does not depend on the workers. A bracket with one rung must end first.
+        """
+        while waiting:
+            started = self.brackets[: -len(waiting)]
+            if self.sampler.learns and not (
+                all(bracket.ended for bracket in started[:-1])
+                and all(bracket.in_last_rung for bracket in started[-1:])
+            ):
+                return
+            observed = self._observations(started[-1:]) if self.sampler.learns else []
             bracket = waiting.popleft()
-            observed = self._observations() if self.sampler.learns else []
             saved = self.checkpoint.params if self.checkpoint else {}
             drawn = {
                 number: self.sampler.draw(number, observed)
@@ -260,8 +269,8 @@ class Driver:
             raise error
         score = float(self.settings.error_score)
         warnings.warn(
-            f"A model failed at call {report.calls + 1} and is scored error_score={score}: "
-            f"{type(error).__name__}: {error}. Its parameters: {model.params}.",
+            f"A model failed after {report.calls} calls and is scored error_score={score}: "
+            f"{type(error).__name__}: {str(error).rstrip('.')}. Its parameters: {model.params}.",
             FitFailedWarning,
             stacklevel=2,
         )
@@ -275,13 +284,16 @@ class Driver:
         try:
             step = bracket.steps.send(Outcome(model.number - bracket.first, model.score, stopped))
         except StopIteration:
-            bracket.ended = True
+            bracket.ended = bracket.in_last_rung = True
             self._drop([number for number in bracket.models if number in self.live])
         else:
             self._advance(bracket, step)
 
     def _advance(self, bracket: BracketRun, step: Step) -> None:
         """Carry out a decision of a bracket. Jobs that the checkpoint contains end at once."""
+        last = bracket.plan.max_calls if len(bracket.plan.rungs) > 1 else math.inf
+        if any(job.calls >= last for job in step.jobs):
+            bracket.in_last_rung = True
         self._drop([bracket.first + model for model in step.dropped])
         ends = []
         for local in step.jobs:
@@ -323,12 +335,17 @@ class Driver:
                 if self.checkpoint is not None:
                     self.checkpoint.drop(released)
 
-    def _observations(self) -> list[Observation]:
-        """Return the scores at the end of each rung of the brackets that have ended."""
+    def _observations(self, unfinished: Sequence[BracketRun]) -> list[Observation]:
+        """Return the scores at the end of each rung, but not of the last rung of `unfinished`."""
+        in_last = {
+            bracket.index: bracket.plan.max_calls
+            for bracket in unfinished
+            if len(bracket.plan.rungs) > 1
+        }
         return [
             Observation(model.params, row["partial_fit_calls"], row["score"])
             for model in self.models.values()
-            if model.bracket.ended
             for row in model.rows
             if row["partial_fit_calls"] == row["job_calls"]
+            and row["job_calls"] < in_last.get(model.bracket.index, math.inf)
         ]

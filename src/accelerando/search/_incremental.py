@@ -18,8 +18,53 @@ from accelerando.search._sample import GridSampler, Sampler, check_space, grid_s
 __all__ = ["IncrementalSearchCV", "InverseDecaySearchCV"]
 
 
+class _RandomOrGrid(BaseSearchCV):
+    """A search of one bracket whose models are drawn, or are the points of a grid."""
+
+    # Positional parameters: both searches have them, at the positions of Dask-ML's class.
+    n_initial_parameters: int | str
+    fits_per_score: int
+    max_iter: int
+
+    _without_columns = ("bracket", "job_calls")  # as in Dask-ML: there is one bracket
+
+    @property
+    def _is_grid(self) -> bool:
+        return isinstance(self.n_initial_parameters, str) and self.n_initial_parameters == "grid"
+
+    def _n_models(self) -> int:
+        allowed = "an integer of at least 1 (max_iter < 1 is not supported)"
+        check(is_integer(self.max_iter, 1), self, "max_iter", allowed, self.max_iter)
+        check_integer(self, "fits_per_score", self.fits_per_score)
+        n_models = self.n_initial_parameters
+        check_integer(self, "n_initial_parameters", n_models, also={"grid": "'grid'"})
+        if self._is_grid:
+            n_models = len(GridSampler(self._lists()))
+        else:
+            # As in scikit-learn: there are no more models than combinations.
+            n_models = min(n_models, grid_size(check_space(self.parameters)) or n_models)
+        return int(n_models)
+
+    def _lists(self) -> list[Any]:
+        spaces = check_space(self.parameters)
+        for space in spaces:
+            for name, values in space.items():
+                if hasattr(values, "rvs"):
+                    raise ValueError(
+                        f"parameters[{name!r}] is a distribution, which has no grid. Pass a list, "
+                        "or an integer as n_initial_parameters."
+                    )
+        return spaces
+
+    def _sampler(self, seed: int) -> Sampler:
+        if self._is_grid:
+            return GridSampler(self._lists())
+        checks.check_size(self, int(self.n_initial_parameters))
+        return super()._sampler(seed)
+
+
 @search_class
-class IncrementalSearchCV(BaseSearchCV):
+class IncrementalSearchCV(_RandomOrGrid):
     """Random or grid search: every model gets ``max_iter`` calls unless patience stops it.
 
     Parameters
@@ -62,12 +107,6 @@ class IncrementalSearchCV(BaseSearchCV):
     predict_proba_meta: Any = None
     transform_meta: Any = None
 
-    _without_columns = ("bracket", "job_calls")  # as in Dask-ML: there is one bracket
-
-    @property
-    def _is_grid(self) -> bool:
-        return isinstance(self.n_initial_parameters, str) and self.n_initial_parameters == "grid"
-
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, **fit_params: Any) -> Any:
         """Search; see :meth:`HyperbandSearchCV.fit`."""
         if self.decay_rate is not None:
@@ -88,38 +127,8 @@ class IncrementalSearchCV(BaseSearchCV):
             )
         return super().fit(X, y, groups=groups, **fit_params)
 
-    def _n_models(self) -> int:
-        allowed = "an integer of at least 1 (max_iter < 1 is not supported)"
-        check(is_integer(self.max_iter, 1), self, "max_iter", allowed, self.max_iter)
-        check_integer(self, "fits_per_score", self.fits_per_score)
-        n_models = self.n_initial_parameters
-        check_integer(self, "n_initial_parameters", n_models, also={"grid": "'grid'"})
-        if self._is_grid:
-            n_models = len(GridSampler(self._lists()))
-        else:
-            # As in scikit-learn: there are no more models than combinations.
-            n_models = min(n_models, grid_size(check_space(self.parameters)) or n_models)
-        return int(n_models)
-
     def _brackets(self) -> tuple[Bracket, ...]:
         return (Bracket(0, (Rung(self._n_models(), self.max_iter),)),)
-
-    def _lists(self) -> list[Any]:
-        spaces = check_space(self.parameters)
-        for space in spaces:
-            for name, values in space.items():
-                if hasattr(values, "rvs"):
-                    raise ValueError(
-                        f"parameters[{name!r}] is a distribution, which has no grid. Pass a list, "
-                        "or an integer as n_initial_parameters."
-                    )
-        return spaces
-
-    def _sampler(self, seed: int) -> Sampler:
-        if self._is_grid:
-            return GridSampler(self._lists())
-        checks.check_size(self, int(self.n_initial_parameters))
-        return super()._sampler(seed)
 
     def _bracket_runs(self, n_slots: Callable[[], int] = lambda: 1) -> list[BracketRun]:
         (bracket,) = self._brackets()
@@ -130,7 +139,7 @@ class IncrementalSearchCV(BaseSearchCV):
 
 
 @search_class
-class InverseDecaySearchCV(IncrementalSearchCV):
+class InverseDecaySearchCV(_RandomOrGrid):
     """Random or grid search in which the number of models decays with the number of calls.
 
     After k calls about ``n_initial_parameters / (k + 1) ** decay_rate`` of the best models remain.
@@ -171,10 +180,6 @@ class InverseDecaySearchCV(IncrementalSearchCV):
     predict_meta: Any = None
     predict_proba_meta: Any = None
     transform_meta: Any = None
-
-    def fit(self, X: Any, y: Any = None, *, groups: Any = None, **fit_params: Any) -> Any:
-        """Search; see :meth:`HyperbandSearchCV.fit`."""
-        return super(IncrementalSearchCV, self).fit(X, y, groups=groups, **fit_params)
 
     def _brackets(self) -> tuple[Bracket, ...]:
         check_number(self, "decay_rate", self.decay_rate, minimum=0)

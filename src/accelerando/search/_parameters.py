@@ -92,7 +92,7 @@ class SharedParameters:
         are its chunks.
     sampler : {"random", "tpe"}
         "random" draws independently. "tpe" draws each bracket from a density that is estimated
-        from the finished brackets. It needs several brackets, which only
+        from the scores of the brackets before it. It needs several brackets, which only
         :class:`HyperbandSearchCV` has.
     error_score : float or "raise", default=nan
         The score of a model that raises. NaN never wins.
@@ -138,7 +138,8 @@ class SharedParameters:
         The best model at this moment. It can be read from another thread while ``fit`` runs.
     stop_reason_ : str
         "finished", "stopped" (by :meth:`stop` or Ctrl-C), "interrupted" (by a second Ctrl-C during
-        a call), "max_seconds", "max_calls" or "target_score".
+        a call), "max_seconds", "max_calls", "target_score" or "checkpoint" (it could no longer be
+        written; ``fit`` raises the error).
     n_iter_ : int
         Calls of the best model.
     n_live_models_ : int

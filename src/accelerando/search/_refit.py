@@ -14,11 +14,19 @@ from distributed import Client, Future
 from distributed.deploy.subprocess import SubprocessCluster
 
 from accelerando._sklearn import take_rows
+from accelerando.search._checks import choose_client
 from accelerando.search._data import Data, split, without_empty_groups
 from accelerando.search._train import Slice
 from accelerando.search._workers import Workers
 
-__all__ = ["all_rows", "futures_resolved", "own_processes", "resolve", "train_once"]
+__all__ = [
+    "all_rows",
+    "futures_resolved",
+    "opened_client",
+    "own_processes",
+    "resolve",
+    "train_once",
+]
 
 
 def resolve(value: Any) -> Any:
@@ -51,6 +59,16 @@ def futures_resolved(search: Any) -> Iterator[None]:
         yield
     finally:
         vars(search).update({name: before[name] for name in changed})
+
+
+@contextlib.contextmanager
+def opened_client(search: Any) -> Iterator[Client | None]:
+    """Yield the client that trains the models of a search; None for this process."""
+    if search.n_jobs is None:
+        yield choose_client(search)
+        return
+    with own_processes(search.n_jobs) as client:
+        yield client
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from accelerando._dask import replace_lost_workers, show_demand, workers_of
 
 __all__ = ["Roster", "result_of"]
 
-REFRESH_SECONDS = 1.0  # between two requests for the list of workers
+REFRESH_SECONDS = 1.0  # between two requests for the list of workers, and two demands
 REPLACE_SECONDS = 3.0  # between two requests for workers that the cluster has given up
 MEMORY_SHARE = 0.1  # of a worker's memory that the blocks of one task may take
 MOST_BYTES = 2.0**30
@@ -68,6 +68,8 @@ class Roster:
         The number of threads of each worker, by address.
     facts : dict
         What the scheduler knows about each worker.
+    task_bytes : float
+        Bytes of data that a task may ask for: a share of the memory of a worker's thread.
     """
 
     def __init__(self, client: Client, topic: str) -> None:
@@ -75,7 +77,9 @@ class Roster:
         self.topic = topic
         self.threads: dict[str, int] = {}
         self.facts: dict[str, Any] = {}
+        self.task_bytes = MOST_BYTES
         self._wanted = 0
+        self._shown_at = -math.inf
         self._present_at = self._replaced_at = time.monotonic()
         self._refreshed = -math.inf
         self.refresh()
@@ -87,6 +91,12 @@ class Roster:
             return
         self.facts = workers_of(self.client)
         self.threads = {a: worker["nthreads"] for a, worker in self.facts.items()}
+        memory = [
+            facts["memory_limit"] / facts["nthreads"]
+            for facts in self.facts.values()
+            if facts.get("memory_limit")
+        ]
+        self.task_bytes = min(MEMORY_SHARE * min(memory, default=math.inf), MOST_BYTES)
         self._refreshed = now
         if now - self._replaced_at > REPLACE_SECONDS:
             self._replaced_at = now
@@ -101,22 +111,18 @@ class Roster:
                 stacklevel=2,
             )
 
-    @property
-    def task_bytes(self) -> float:
-        """Bytes of data that a task may ask for: a share of the memory of a worker's thread."""
-        limits = [
-            facts["memory_limit"] / facts["nthreads"]
-            for facts in self.facts.values()
-            if facts.get("memory_limit")
-        ]
-        return min([MEMORY_SHARE * min(limits, default=math.inf), MOST_BYTES])
-
     def want(self, n_jobs: int) -> None:
-        """Show the scheduler how many workers `n_jobs` jobs could use."""
+        """Show the scheduler how many workers `n_jobs` jobs could use.
+
+        A lower number is shown once per second at most.
+        """
         self.refresh()
         wanted = min(1, n_jobs)  # one, whose threads then tell how many jobs a worker can do
         if self.threads:
             wanted = math.ceil(n_jobs * len(self.threads) / sum(self.threads.values()))
-        if wanted != self._wanted:
-            self._wanted = wanted
+        now = time.monotonic()
+        # The demand falls with every model that ends, and each message waits for the scheduler.
+        due = wanted > self._wanted or not wanted or now - self._shown_at > REFRESH_SECONDS
+        if wanted != self._wanted and due:
+            self._wanted, self._shown_at = wanted, now
             show_demand(self.client, self.topic, wanted)

@@ -16,7 +16,7 @@ Space = Mapping[str, Any]
 
 
 class Observation(NamedTuple):
-    """A score from a bracket that has ended."""
+    """A score at the end of a rung."""
 
     params: dict[str, Any]
     calls: int
@@ -29,13 +29,14 @@ class Sampler(Protocol):
     Attributes
     ----------
     learns : bool
-        Whether draws depend on earlier brackets. If so, brackets run one after the other.
+        Whether draws depend on earlier brackets. If so, a bracket waits until the one before is
+        in its last rung.
     """
 
     learns: bool
 
     def draw(self, model: int, observed: Sequence[Observation]) -> dict[str, Any]:
-        """Return parameters for `model`, given the scores of the brackets that have ended."""
+        """Return parameters for `model`, given the scores of earlier brackets."""
 
 
 class RandomSampler:

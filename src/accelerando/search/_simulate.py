@@ -53,7 +53,7 @@ def simulate(
     score_seconds: float | None = 1.5,
     priority: str = "score",
 ) -> SimulatedSearch:
-    """SimulatedSearch a search with the same models and scores, but other workers and durations.
+    """Replay a search with the same models and scores, but other workers and durations.
 
     Each row of the history is a task: the calls since the previous row of the model, and one score.
     A rung begins when the previous rung has ended, as in the recorded search. In a recorded ASHA,
@@ -71,7 +71,7 @@ def simulate(
     priority : {"score", "fifo"}
         As for the search.
 
-    Reissued
+    Returns
     -------
     SimulatedSearch
         ``seconds`` is the duration of the search on ``n_workers`` workers and ``work_seconds``

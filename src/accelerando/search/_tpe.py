@@ -18,7 +18,7 @@ EDGE = 1e-9  # values at the quantiles 0 and 1 may be infinite
 
 
 class TPESampler:
-    """Tree-structured Parzen estimator over the scores of the brackets that have ended.
+    """Tree-structured Parzen estimator over the scores of earlier brackets.
 
     Distributions are transformed to their quantiles, in which they are uniform, so any
     distribution with ``ppf`` and ``cdf`` works. Lists are categories. Only scores after the same
@@ -67,7 +67,7 @@ class TPESampler:
                     )
 
     def draw(self, model: int, observed: Sequence[Observation]) -> dict[str, Any]:
-        """Return parameters for `model`, given the scores of the brackets that have ended."""
+        """Return parameters for `model`, given the scores of earlier brackets."""
         alike = comparable(observed, enough=2 + max(len(space) for space in self.spaces))
         coin = np.random.default_rng([self.seed, model, 1]).random()
         if not alike or coin < RANDOM_SHARE:
