@@ -84,7 +84,7 @@ def test_blocked_and_withdrawn_answers_leave_the_embedding(lab):
     worker.turn()
     assert newest(lab).n_answers == 70
     with lab.store.read() as connection:
-        bot = people.qualities(connection, lab.find_in(connection))[0]
+        bot = next(people.qualities(connection, lab.find_in(connection)))
     assert bot["participant"] == "bot"
     lab.do(participants.set_blocked, lab.find(), bot["id"], True)
     worker.turn()
@@ -113,7 +113,7 @@ def test_an_embedding_of_answers_taken_away_meanwhile_is_not_published(lab, monk
 def test_the_worker_deletes_withdrawn_answers_when_they_are_due(lab):
     crowd(lab, 12)
     with lab.store.read() as connection:
-        person = people.qualities(connection, lab.find_in(connection))[0]
+        person = next(people.qualities(connection, lab.find_in(connection)))
     lab.do(participants.withdraw, lab.find(), person["id"], time.time() - 6.9 * 86400)
     Worker(lab.store).turn()
     assert lab.n_answers() == 12
