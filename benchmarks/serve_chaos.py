@@ -160,6 +160,9 @@ def compare(server, crowd, history):
     winners = {row["query"]: row["winner"] for row in rows}
     me.close()
     acknowledged = {query for query, _, _ in crowd.acknowledged}
+    status, found = faults.health(server.url)
+    if status != 200:
+        print(server.output()[-3000:])
     return {
         "sent again": crowd.sent_again,
         "stored before, reply lost": sum(not stored for _, _, stored in crowd.acknowledged),
@@ -168,7 +171,8 @@ def compare(server, crowd, history):
         "not acknowledged": len(set(there) - acknowledged) - history,
         "changed": sum(str(w) != winners.get(q) for q, w, _ in crowd.acknowledged),
         "refused": crowd.refused,
-        "well": faults.health(server.url)[0] == 200,
+        "well": status == 200,
+        "health": {key: found[key] for key in ("database", "worker")},
     }
 
 
