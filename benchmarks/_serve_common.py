@@ -15,10 +15,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.crowd.postgres import postgres
+from tests.crowd.postgres import postgres, restartable
 from tests.crowd.serving import PASSWORD, serving
 
-__all__ = ["PASSWORD", "Line", "database", "experiment", "postgres", "serving", "stored"]
+__all__ = [
+    "PASSWORD",
+    "Line",
+    "database",
+    "experiment",
+    "postgres",
+    "restartable",
+    "serving",
+    "stored",
+]
 
 
 @contextmanager

@@ -1,8 +1,10 @@
-"""Is every acknowledged answer there, once, if processes are killed at random?
+"""Is every acknowledged answer there, once, whatever breaks?
 
-Simulated participants answer over HTTP while web and worker processes are killed with SIGKILL,
-again and again. Who gets no reply sends the same answer again, as the page does. In the end the
-acknowledged answers are compared with what is stored.
+Simulated participants answer over HTTP while something goes wrong, again and again: web and worker
+processes are killed with SIGKILL, the disk is full, PostgreSQL crashes, the clock jumps, the file
+of the database is overwritten. Who gets no reply sends the same answer again, as the page does. In
+the end the acknowledged answers are compared with what is stored. The soak lets an experimenter's
+page poll an experiment with a long history, and watches the memory of the web process.
 """
 
 from __future__ import annotations
@@ -14,26 +16,39 @@ import io
 import os
 import random
 import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
+import _serve_faults as faults
 from _crowd_common import table, write
-from _serve_common import PASSWORD, Line, clock, database, experiment, serving, stored
+from _serve_common import PASSWORD, Line, clock, experiment, restartable, serving, stored
 from accelerando.crowd.client import Experimenter
+from accelerando.crowd.experiment import load_experiment
+from accelerando.crowd.store import Store, experiments, export
 
 N_ITEMS = 90
 API = "/api/v1/experiments/chaos"
 
 
 class Crowd:
-    def __init__(self, place, wanted, seed):
-        self.place, self.wanted = place, wanted
+    def __init__(self, place, wanted, seed, rate=20.0):
+        self.place, self.wanted, self.rate = place, wanted, rate
         self.random = random.Random(seed)
         self.acknowledged = []
         self.sent_again = self.refused = 0
+        self.over = self.endless = False
+
+    async def reach(self, share):
+        """Wait until this share of the answers has been acknowledged."""
+        while len(self.acknowledged) < share * self.wanted:
+            await asyncio.sleep(0.01)
 
     async def ask(self, line, method, path, body=None):
         """Like a page: again until there is a reply. 4xx would be final; there must be none."""
-        while True:
+        while not self.over:
             try:
                 status, reply = await line.send(method, path, body)
             except (OSError, EOFError):
@@ -46,28 +61,29 @@ class Crowd:
                     raise AssertionError((status, reply))
                 self.sent_again += 1
             await asyncio.sleep(self.random.uniform(0.05, 0.3))
+        return None
 
     async def person(self, number):
         line = Line(*self.place)
         body = {"parameters": {"participant": f"p{number}"}}
         session = await self.ask(line, "POST", f"{API}/participants", body)
-        line.token = session["token"]
-        while len(self.acknowledged) < self.wanted:
+        line.token = session["token"] if session else ""
+        while session and (self.endless or len(self.acknowledged) < self.wanted):
             query = session["queries"][0]
             winner = query[self.random.choice(("left", "right"))]["item"]
             body = {"query": query["id"], "winner": winner, "response_time": 0.5}
             session = await self.ask(line, "POST", f"{API}/answers", body)
+            if session is None:
+                break
             self.acknowledged.append((query["id"], winner, session["stored"]))
-            await asyncio.sleep(self.random.expovariate(20.0))
+            await asyncio.sleep(self.random.expovariate(self.rate))
         line.close()
 
 
-async def kill(server, crowd, kills, done):
+async def kill(server, crowd, kills):
     """One process at a time, web or worker, spread over the whole run."""
     for number in range(kills):
-        due = crowd.wanted * (number + crowd.random.uniform(0.2, 0.8)) / kills
-        while len(crowd.acknowledged) < due:
-            await asyncio.sleep(0.01)
+        await crowd.reach((number + crowd.random.uniform(0.2, 0.8)) / kills)
         kind = "web" if number % 2 == 0 else "worker"
         for _ in range(2000):  # the one killed last may not be back yet
             victims = server.children()[kind]
@@ -75,81 +91,169 @@ async def kill(server, crowd, kills, done):
                 break
             await asyncio.sleep(0.01)
         os.kill(crowd.random.choice(victims), signal.SIGKILL)
-        done.append(kind)
+    return {"seen": f"{kills} kills"}
 
 
-async def run(server, place, people, wanted, kills, seed):
-    crowd = Crowd(place, wanted, seed)
-    done = []
-    killer = asyncio.create_task(kill(server, crowd, kills, done))
-    await asyncio.gather(*(crowd.person(k) for k in range(people)))
-    await killer
-    return crowd, done
+async def run(crowd, people, fault):
+    found, *_ = await asyncio.gather(fault, *(crowd.person(k) for k in range(people)))
+    return found
 
 
-def measure(kind, people, wanted, kills, processes, seed):
+def measure(kind, fault, options, wanted):
+    """One fault on one database; `fault` is a name of FAULTS."""
     settings = {"name": "chaos", "items": N_ITEMS, "participants": {"answers": None}}
-    with (
-        database(kind) as arguments,
-        experiment(settings) as folder,
-        serving(folder, *arguments, "--processes", str(processes)) as server,
-    ):
-        url = urlsplit(server.url)
+    processes = 1 if kind == "sqlite" else 2
+    with ExitStack() as stack:
+        arguments, restart = ["--processes", str(processes)], None
+        folder = stack.enter_context(experiment(settings))
+        if kind == "postgresql":
+            url, restart = stack.enter_context(restartable())
+            arguments += ["--database", url]
+        else:
+            url = f"sqlite:///{folder}/crowd.sqlite"
+        env, jumped = {}, folder / "clock"
+        if fault == "clock jump":
+            jumped.write_text("0")
+            (folder / "path").mkdir()
+            (folder / "path" / "sitecustomize.py").write_text(faults.CLOCK)
+            path = os.pathsep.join([str(folder / "path"), os.environ.get("PYTHONPATH", "")])
+            env = {"CHAOS_CLOCK": str(jumped), "PYTHONPATH": path}
+        history = 0
+        if fault == "soak":
+            history = 20_000 if options.quick else options.history
+            store = Store(url)
+            with store.write() as connection:
+                experiments.add(connection, load_experiment(folder, None), 0.0)
+            faults.preload(store, "chaos", history)
+            store.close()
+        server = stack.enter_context(serving(folder, *arguments, env=env))
+        place = urlsplit(server.url)
+        rate = 1.0 if fault == "soak" else 20.0
+        crowd = Crowd((place.hostname, place.port), wanted, options.seed, rate)
+        crowd.endless = fault in ("soak", "damaged file")
+        make = {
+            "kills": lambda: kill(server, crowd, 6 if options.quick else options.kills),
+            "disk full": lambda: faults.disk_full(server, crowd, folder),
+            "restarts": lambda: faults.database_restart(
+                server, crowd, restart, 3 if options.quick else 10
+            ),
+            "clock jump": lambda: faults.clock_jump(server, crowd, jumped),
+            "damaged file": lambda: faults.damaged_file(server, crowd, folder),
+            "soak": lambda: faults.soak(server, crowd, "chaos", options.seconds, PASSWORD),
+        }[fault]
         begin = clock()
-        crowd, done = asyncio.run(
-            run(server, (url.hostname, url.port), people, wanted, kills, seed)
-        )
-        spent = clock() - begin
-        there = stored(server.url, "chaos")
-        me = Experimenter(server.url, PASSWORD)
-        rows = csv.DictReader(io.StringIO(me.download("chaos", "answers.csv").decode()))
-        winners = {row["query"]: row["winner"] for row in rows}
-        health = me.health()
+        found = asyncio.run(run(crowd, options.participants, make()))
+        row = {"database": kind, "fault": fault, "answers": len(crowd.acknowledged), **found}
+        row["seconds"] = clock() - begin
+        if fault == "damaged file":
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(30)
+            return row | after_damage(folder, row.pop("before the backup"))
+        return row | compare(server, crowd, history)
+
+
+def compare(server, crowd, history):
+    """The acknowledged answers against the stored ones."""
+    there = stored(server.url, "chaos")
+    me = Experimenter(server.url, PASSWORD)
+    rows = csv.DictReader(io.StringIO(me.download("chaos", "answers.csv").decode()))
+    winners = {row["query"]: row["winner"] for row in rows}
+    me.close()
     acknowledged = {query for query, _, _ in crowd.acknowledged}
+    status, found = faults.health(server.url)
+    if status != 200:
+        print(server.output()[-3000:])
     return {
-        "database": kind,
-        "web processes": processes,
-        "answers": len(crowd.acknowledged),
-        "kills of web": done.count("web"),
-        "kills of worker": done.count("worker"),
         "sent again": crowd.sent_again,
         "stored before, reply lost": sum(not stored for _, _, stored in crowd.acknowledged),
         "lost": len(acknowledged - set(there)),
         "doubled": len(there) - len(set(there)),
-        "not acknowledged": len(set(there) - acknowledged),
+        "not acknowledged": len(set(there) - acknowledged) - history,
         "changed": sum(str(w) != winners.get(q) for q, w, _ in crowd.acknowledged),
         "refused": crowd.refused,
-        "worker alive": health["worker"]["alive"],
-        "seconds": spent,
+        "well": status == 200,
+        "health": {key: found[key] for key in ("database", "worker")},
     }
+
+
+def after_damage(folder, acknowledged):
+    """A damaged database is not served again; its backup has all that was acknowledged before."""
+    command = [sys.executable, "-m", "accelerando", "crowd"]
+    refused = subprocess.run(
+        [*command, "serve", str(folder), "--port", "0"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run([*command, "restore", str(folder / "backup.zip"), place], check=True)
+        store = Store(f"sqlite:///{place}/crowd.sqlite")
+        store.check()
+        with store.read() as connection:
+            snapshot = experiments.find(connection, "chaos")
+        there = [str(row["query"]) for row in export.rows(store.read, snapshot)]
+        store.close()
+    said = refused.stderr.strip().splitlines()
+    return {
+        "lost": len(set(acknowledged) - set(there)),
+        "doubled": len(there) - len(set(there)),
+        "changed": 0,  # nothing can be compared with the damaged file
+        "refused": 0,
+        "says": said[-1] if said else "",
+        "well": refused.returncode == 2 and len(said) == 1 and "crowd restore" in said[0],
+    }
+
+
+FAULTS = {
+    "sqlite": ["kills", "disk full", "clock jump", "damaged file", "soak"],
+    "postgresql": ["kills", "restarts", "clock jump", "soak"],
+}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="2,000 answers, 6 kills, SQLite")
+    parser.add_argument("--quick", action="store_true", help="2,000 answers, 6 kills, a short soak")
     parser.add_argument("--answers", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--participants", type=int, default=20)
-    parser.add_argument("--databases", nargs="+", default=["sqlite", "postgresql"])
+    parser.add_argument("--databases", nargs="+", default=list(FAULTS), choices=list(FAULTS))
+    every = sorted({fault for found in FAULTS.values() for fault in found})
+    parser.add_argument("--faults", nargs="+", default=every, choices=every)
+    parser.add_argument("--history", type=int, default=120_000, help="answers before the soak")
+    parser.add_argument("--seconds", type=float, help="of the soak; 25 minutes, 60 s with --quick")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    answers, kills = (2_000, 6) if options.quick else (options.answers, options.kills)
+    options.seconds = options.seconds or (60.0 if options.quick else 1500.0)
+    answers = 2_000 if options.quick else options.answers
     rows = []
-    for kind in ["sqlite"] if options.quick else options.databases:
-        processes = 1 if kind == "sqlite" else 2
-        rows.append(measure(kind, options.participants, answers, kills, processes, options.seed))
-        print(rows[-1])
-    table(rows, list(rows[0]), "acknowledged answers against stored ones")
+    for kind in options.databases:
+        for fault in FAULTS[kind]:
+            if fault in options.faults:
+                rows.append(measure(kind, fault, options, answers))
+                print(rows[-1], flush=True)
+    columns = ["database", "fault", "answers", "lost", "doubled", "changed", "refused", "well"]
+    table(rows, columns, "acknowledged answers against stored ones")
     write(
         "serve_chaos",
         {
             "quick": options.quick,
-            "target": "10,000 answers, 20 kills: every acknowledged answer is there once",
+            "target": "every acknowledged answer is there once; the web process does not grow by "
+            "more than a tenth in the soak",
             "rows": rows,
         },
     )
-    if any(row["lost"] or row["doubled"] or row["changed"] or row["refused"] for row in rows):
+    bad = [row for row in rows if row["lost"] or row["doubled"] or row["changed"] or row["refused"]]
+    if bad:
         raise SystemExit("answers were lost, doubled, changed or refused")
+    if not all(row["well"] for row in rows):
+        raise SystemExit("the service did not recover, or did not refuse a damaged database")
+    if any(row.get("acknowledged meanwhile") for row in rows):
+        raise SystemExit("answers were acknowledged that could not be stored")
+    if any(
+        row["web MB late"] > 1.1 * row["web MB early"] for row in rows if row["fault"] == "soak"
+    ):
+        raise SystemExit("the web process grew in the soak")
 
 
 if __name__ == "__main__":

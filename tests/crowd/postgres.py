@@ -35,6 +35,13 @@ def _find():
 @contextmanager
 def postgres():
     """URL of a fresh server with an empty database."""
+    with restartable() as (url, _):
+        yield url
+
+
+@contextmanager
+def restartable():
+    """URL of a fresh server with an empty database, and a function that restarts the server."""
     folder = binaries()
     if folder is None:
         # Where everything can be installed a missing package is a broken set-up, not a reason.
@@ -56,7 +63,14 @@ def postgres():
         run(folder / "pg_ctl", "-D", data, "-w", "-o", options, "-l", place / "log", "start")
         try:
             run(folder / "createdb", "-h", "127.0.0.1", "-p", port, "-U", "crowd", "crowd")
-            yield f"postgresql://crowd@127.0.0.1:{port}/crowd"
+
+            def restart():
+                # "immediate" is a crash: PostgreSQL recovers from its log.
+                control = (folder / "pg_ctl", "-D", data, "-w")
+                run(*control, "-m", "immediate", "stop")
+                run(*control, "-o", options, "-l", place / "log", "start")
+
+            yield f"postgresql://crowd@127.0.0.1:{port}/crowd", restart
         finally:
             run(folder / "pg_ctl", "-D", data, "-m", "immediate", "stop")
     finally:

@@ -18,10 +18,11 @@ def test_a_backup_of_the_server_can_be_restored_elsewhere(answered, tmp_path):
     assert backup(answered.store, file) == ["eggs"]
     other = Store(f"sqlite:///{tmp_path}/other.sqlite")
     assert restore(other, file) == ["eggs"]
-    with other.read() as there, answered.store.read() as here:
-        assert list(export.rows(there, experiments.find(there, "eggs"))) == list(
-            export.rows(here, answered.find())
-        )
+    with other.read() as there:
+        copy = experiments.find(there, "eggs")
+    assert list(export.rows(other.read, copy)) == list(
+        export.rows(answered.store.read, answered.find())
+    )
     other.close()
 
 

@@ -1,14 +1,23 @@
 """The command ``accelerando crowd serve``."""
 
+import json
+import os
+import signal
+import sqlite3
 import subprocess
 import sys
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
 
 import pytest
 
 from accelerando import cli
 from accelerando.crowd.client import Experimenter, ServiceError
 from accelerando.crowd.serve.commands import listen
-from tests.crowd.serving import serving
+from accelerando.crowd.store import Store
+from tests.crowd.serving import PASSWORD, serving
 
 EGGS = "name: eggs\nitems: 12\nparticipants: {answers: null}\nembedding: {warmup: 20}\n"
 
@@ -113,3 +122,128 @@ def test_a_damaged_database_is_not_served(tmp_path, capsys):
     said = capsys.readouterr().err
     assert "accelerando crowd restore" in said
     assert "Traceback" not in said
+
+
+def _make(place, what):
+    """Bring the folder of an experiment into trouble; return further arguments of the command."""
+    file = place / "crowd.sqlite"
+    if what == "noise":
+        file.write_bytes(b"\xff" * 20_000)
+        return []
+    if what == "half a file":
+        Store(f"sqlite:///{file}").close()
+        file.write_bytes(file.read_bytes()[:9000])
+        return []
+    if what == "a folder":
+        file.mkdir()
+        return []
+    if what in ("foreign tables", "another schema"):
+        Store(f"sqlite:///{file}").close()
+        change = "UPDATE meta SET value = '99' WHERE key = 'schema'"
+        if what == "foreign tables":
+            file.unlink()
+            change = "CREATE TABLE participant (x INTEGER)"
+        with sqlite3.connect(file) as connection:
+            connection.execute(change)
+        return []
+    return {
+        "no server": ["--database", "postgresql://u:secret@127.0.0.1:1/x"],
+        "no such host": ["--database", "postgresql://u:secret@no.such.host.invalid/x"],
+        "odd URL": ["--database", "postgresql://u:secret@:x:/y"],
+        "no folder": ["--database", "sqlite:////nowhere/at/all.sqlite"],
+        "odd port": ["--port", "99999"],
+        "address of others": ["--host", "192.0.2.1"],
+        "no certificate": ["--certificate", "no.pem", "--key", "no.pem"],
+        "no PEM": [
+            *("--certificate", str(place / "experiment.yaml")),
+            *("--key", str(place / "experiment.yaml")),
+        ],
+    }[what]
+
+
+@pytest.mark.parametrize(
+    ("what", "remedy"),
+    [
+        ("noise", "accelerando crowd restore"),
+        ("half a file", "accelerando crowd restore"),
+        ("a folder", "Check that its folder"),
+        ("foreign tables", "Use a database of its own"),
+        ("another schema", "Install the version that wrote the database"),
+        ("no server", "Check that its folder or its server exists"),
+        ("no such host", "Check that its folder or its server exists"),
+        ("odd URL", "It must be postgresql://USER:PASSWORD@HOST:PORT/NAME"),
+        ("no folder", "Check that its folder"),
+        ("odd port", "Choose another --port"),
+        ("address of others", "Pass an address of this machine as --host"),
+        ("no certificate", "--certificate no.pem cannot be read"),
+        ("no PEM", "They must be PEM files that belong together"),
+    ],
+)
+def test_every_problem_of_the_start_is_one_sentence_with_the_remedy(tmp_path, capsys, what, remedy):
+    place = folder(tmp_path)
+    more = _make(place, what)
+    port = [] if "--port" in more else ["--port", "0"]
+    assert cli.main(["crowd", "serve", str(place), *more, *port]) == 2
+    said = capsys.readouterr().err.strip()
+    assert remedy in said
+    assert "\n" not in said
+    assert "secret" not in said
+
+
+# Root may write everywhere: everything is imported first, then the rights are given away.
+_AS_NOBODY = """
+import codecs, os, sqlite3, sys
+import accelerando.crowd.serve.commands, accelerando.crowd.web.app, sqlalchemy.dialects.sqlite
+from accelerando import cli
+codecs.lookup("utf-8-sig"), codecs.lookup("idna")
+if os.geteuid() == 0:
+    os.setegid(65534), os.seteuid(65534)
+sys.exit(cli.main(["crowd", "serve", *sys.argv[1:], "--port", "0"]))
+"""
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_a_read_only_folder_or_file_is_said(what):
+    with tempfile.TemporaryDirectory() as made:  # one that others may enter, unlike tmp_path
+        top = Path(made)
+        top.chmod(0o755)
+        place = folder(top)
+        if what == "file":
+            file = place / "crowd.sqlite"
+            Store(f"sqlite:///{file}").close()
+            file.chmod(0o444)
+            place.chmod(0o777)
+        else:
+            place.chmod(0o555)
+        ended = subprocess.run(
+            [sys.executable, "-c", _AS_NOBODY, str(place)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        place.chmod(0o755)
+    said = ended.stderr.strip()
+    assert ended.returncode == 2, said
+    assert "\n" not in said
+    assert "this user" in said, "who has to get the right"
+
+
+def test_a_process_that_cannot_open_the_database_refuses_and_says_why(tmp_path):
+    """It once died with a traceback again and again, while requests waited for nobody."""
+    place = folder(tmp_path)
+    with serving(place) as server:
+        Experimenter(server.url, PASSWORD).close()
+        file = place / "crowd.sqlite"
+        file.write_bytes(b"\xff" * file.stat().st_size)
+        for pid in server.children()["web"]:
+            os.kill(pid, signal.SIGKILL)
+        found = None
+        while found is None or found.get("database") != "damaged":
+            try:
+                urllib.request.urlopen(f"{server.url}/health", timeout=30).close()
+            except urllib.error.HTTPError as error:
+                found = json.load(error)
+            except OSError:
+                continue  # the listener answers when the next process has begun
+        assert "accelerando crowd restore" in server.output()
+        assert "Traceback" not in server.output()

@@ -6,6 +6,7 @@ import pytest
 from accelerando.crowd._respond import AlienEggs
 from accelerando.crowd.serve.worker import Worker
 from accelerando.crowd.store import Store, statistics
+from accelerando.crowd.store.tally import Curve
 from tests.crowd.conftest import Lab
 
 EGGS = "name: eggs\nitems: 12\nparticipants: {answers: null}\nembedding: {warmup: 20}\n"
@@ -54,6 +55,6 @@ def test_held_out_accuracy_is_measured_on_answers_not_seen(lab):
         crowd(lab, 10, name=f"p{k}", seed=k)
         worker.turn()
     with lab.store.read() as connection:
-        found = statistics.points(connection, lab.find())
+        found = Curve().update(connection, lab.find())
     assert sum(point.tested for point in found) >= 20
     assert 0.6 < found[-1].accuracy <= 1.0

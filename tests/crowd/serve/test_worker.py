@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from accelerando.crowd._respond import AlienEggs
 from accelerando.crowd.serve.learner import Learner
@@ -17,7 +18,7 @@ from accelerando.crowd.store import (
     published,
     statistics,
 )
-from accelerando.crowd.store.schema import participant
+from accelerando.crowd.store.schema import participant, worker
 from tests.crowd.conftest import Lab
 
 EGGS = "name: eggs\nitems: 12\nparticipants: {answers: null}\nembedding: {warmup: 20}\n"
@@ -84,7 +85,7 @@ def test_blocked_and_withdrawn_answers_leave_the_embedding(lab):
     worker.turn()
     assert newest(lab).n_answers == 70
     with lab.store.read() as connection:
-        bot = people.qualities(connection, lab.find_in(connection))[0]
+        bot = next(people.qualities(connection, lab.find_in(connection)))
     assert bot["participant"] == "bot"
     lab.do(participants.set_blocked, lab.find(), bot["id"], True)
     worker.turn()
@@ -113,7 +114,7 @@ def test_an_embedding_of_answers_taken_away_meanwhile_is_not_published(lab, monk
 def test_the_worker_deletes_withdrawn_answers_when_they_are_due(lab):
     crowd(lab, 12)
     with lab.store.read() as connection:
-        person = people.qualities(connection, lab.find_in(connection))[0]
+        person = next(people.qualities(connection, lab.find_in(connection)))
     lab.do(participants.withdraw, lab.find(), person["id"], time.time() - 6.9 * 86400)
     Worker(lab.store).turn()
     assert lab.n_answers() == 12
@@ -168,3 +169,42 @@ def test_run_works_until_it_is_told_to_stop(lab):
     assert newest(lab) is not None
     with lab.store.read() as connection:
         assert statistics.health(connection, time.time())["worker"]["alive"] is False
+
+
+def test_a_worker_lives_while_a_fit_takes_long(lab, monkeypatch):
+    """A fit of more than twenty seconds once looked like the worker's death."""
+    crowd(lab, 30)
+    monkeypatch.setattr("accelerando.crowd.serve.worker._RENEW_SECONDS", 0.01)
+    one = Worker(lab.store)
+    assert one._renew_lease()
+    fit, beats = Learner.work, []
+
+    def slow(self, *arguments):
+        while len(beats) < 3:
+            with lab.store.read() as connection:
+                beat = connection.execute(select(worker.c.beat)).scalar_one()
+            beats.extend([] if beat in beats else [beat])
+        return fit(self, *arguments)
+
+    monkeypatch.setattr(Learner, "work", slow)
+    assert one.turn() == 1
+    assert beats == sorted(beats)
+    assert one.turns == 1
+
+
+def test_a_worker_that_lost_its_lease_during_a_fit_publishes_nothing(lab, monkeypatch):
+    crowd(lab, 30)
+    monkeypatch.setattr("accelerando.crowd.serve.worker._RENEW_SECONDS", 0.01)
+    one = Worker(lab.store)
+    asked = threading.Event()
+
+    def lost():
+        asked.set()
+        return False
+
+    fit = Learner.work
+    monkeypatch.setattr(one, "_renew_lease", lost)
+    monkeypatch.setattr(Learner, "work", lambda self, *rest: (asked.wait(30), fit(self, *rest))[1])
+    assert one.turn() == 1
+    assert one.turns == 0
+    assert newest(lab) is None

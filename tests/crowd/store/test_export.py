@@ -7,18 +7,19 @@ import pyarrow.parquet
 import pytest
 
 from accelerando.crowd._read import read_answers
-from accelerando.crowd.store import export
+from accelerando.crowd.store import export, participants
+from accelerando.crowd.store.errors import ApiError
 
 
 def test_our_own_reader_understands_the_export(answered, tmp_path):
     with answered.store.read() as connection:
         now = answered.find()
         file = tmp_path / "answers.csv"
-        file.write_text("".join(export.answers_csv(connection, now)))
+        file.write_text("".join(export.answers_csv(answered.store.read, now)))
         stream = io.BytesIO()
         export.answers_parquet(connection, now, stream)
         table = pyarrow.parquet.read_table(stream)
-        skips = "".join(export.answers_csv(connection, now, skips=True))
+        skips = "".join(export.answers_csv(answered.store.read, now, skips=True))
     answers = read_answers(file)
     assert len(answers.triplets) == 30
     assert answers.participants == 2
@@ -30,6 +31,30 @@ def test_our_own_reader_understands_the_export(answered, tmp_path):
     assert {row["participant"] for row in rows} == {"anna", "'=cmd()"}, "not a formula"
     assert {row["kind"] for row in rows} == {"query", "repeat"}
     assert all(row["at_random"] == "false" for row in rows if row["kind"] == "repeat")
+
+
+def test_answers_are_read_in_short_transactions_that_belong_together(answered, monkeypatch):
+    opened = []
+
+    def open_():
+        opened.append(1)
+        return answered.store.read()
+
+    whole = list(export.rows(open_, answered.find()))
+    assert len(opened) == 2, "items, and one chunk"
+    small = export.rows_query(7)
+    monkeypatch.setattr(export, "_ROWS", small)
+    monkeypatch.setattr(export, "_CHUNK", 7)
+    opened.clear()
+    parts = export.rows(open_, answered.find())
+    assert [next(parts), *parts] == whole
+    assert len(opened) == 1 + 32 // 7 + 1
+    broken = export.rows(open_, answered.find())
+    next(broken)
+    person = answered.come(participant="third").person
+    answered.do(participants.remove, answered.find(), person.id)
+    with pytest.raises(ApiError, match="deleted meanwhile"):
+        list(broken)
 
 
 def test_salmons_columns(answered, tmp_path):

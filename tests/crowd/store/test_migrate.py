@@ -42,6 +42,11 @@ def test_a_database_of_the_future_is_refused(store):
         Store(store.url)
 
 
+def indexes(store):
+    """Names of the indexes of answers."""
+    return {index["name"] for index in inspect(store.engine).get_indexes("answer")}
+
+
 def columns(store):
     """Names of the columns of every table."""
     found = inspect(store.engine)
@@ -78,7 +83,9 @@ def test_version_1_is_upgraded_on_every_database(store):
         "session": ("created", "seen"),
     }
     present = columns(store)
+    assert "answer_order" in indexes(store)
     with store.write() as connection:
+        connection.execute(text("DROP INDEX answer_order"))
         for table in ("role", "api_token"):
             connection.execute(text(f'DROP TABLE "{table}"'))
         for table, names in new.items():
@@ -87,6 +94,7 @@ def test_version_1_is_upgraded_on_every_database(store):
         connection.execute(text("UPDATE meta SET value = '1' WHERE key = 'schema'"))
         assert migrate(connection) == 1
     assert columns(store) == present
+    assert "answer_order" in indexes(store)
 
 
 @pytest.mark.parametrize(

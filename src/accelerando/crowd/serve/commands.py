@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
 import os
 import secrets
 import socket
+import ssl
 import sys
 import time
 from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
 
 from accelerando._validation import check_integer
 from accelerando.crowd.experiment import Experiment, load_experiment
@@ -17,10 +21,11 @@ from accelerando.crowd.serve.processes import Serving, supervise
 from accelerando.crowd.store import Store
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.store import explained
 from accelerando.crowd.web import accounts
 from accelerando.crowd.web.passwords import check_password
 
-__all__ = ["database_url", "listen", "prepare", "run_serve"]
+__all__ = ["check_certificate", "database_url", "listen", "prepare", "run_serve"]
 
 ACCOUNT = "experimenter"
 
@@ -31,12 +36,17 @@ def run_serve(options: argparse.Namespace) -> int:
     made = [load_experiment(path, options.items) for path in options.experiments]
     if (options.certificate is None) != (options.key is None):
         raise ValueError("--certificate and --key must be passed together.")
+    if options.certificate is not None:
+        check_certificate(options.certificate, options.key)
     check_integer("crowd serve", "--processes", options.processes)
     given = options.database or os.environ.get("ACCELERANDO_DATABASE")
     url = database_url(given, options.experiments)
     store = Store(url)
     store.check()
-    password = prepare(store, made, reset=options.reset_password)
+    try:
+        password = prepare(store, made, reset=options.reset_password)
+    except DBAPIError as error:
+        raise explained(error) from None
     with store.read() as connection:
         names = stored.names(connection)
     store.close()
@@ -119,6 +129,23 @@ def database_url(given: str | None, experiments: list[Path]) -> str:
     return f"sqlite:///{(folder / 'crowd.sqlite').resolve()}"
 
 
+def check_certificate(certificate: Path, key: Path) -> None:
+    """Raise ValueError unless the files can be used for TLS."""
+    for option, file in (("--certificate", certificate), ("--key", key)):
+        try:
+            with file.open("rb"):
+                pass
+        except OSError as error:
+            raise ValueError(f"{option} {file} cannot be read: {error.strerror}.") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"--certificate {certificate} and --key {key} cannot be used: {error.reason or error}. "
+            "They must be PEM files that belong together, the key without a password."
+        ) from None
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 is any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -126,11 +153,15 @@ def listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         listener.close()
-        raise ValueError(
-            f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another --port."
-        ) from None
+        reason = "it must be at most 65535" if isinstance(error, OverflowError) else error.strerror
+        # The address is wrong if it is unknown or not one of this machine, else the port.
+        unknown = isinstance(error, socket.gaierror) or (
+            isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL
+        )
+        remedy = "Pass an address of this machine as --host" if unknown else "Choose another --port"
+        raise ValueError(f"Cannot listen on {host}, port {port}: {reason}. {remedy}.") from None
     listener.listen(1024)
     listener.set_inheritable(True)
     return listener

@@ -18,6 +18,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from accelerando.exceptions import StateError
+
 __all__ = ["Serving", "supervise"]
 
 # Seconds before a restart, at first and at most; of a stable run; before a process is killed.
@@ -25,6 +27,7 @@ _MIN_DELAY = 0.2
 _MAX_DELAY = 5.0
 _STABLE = 10.0
 _GRACE = 8.0
+_CANNOT_OPEN = 3  # exit code of a process that cannot open the database; it has said why
 
 log = logging.getLogger("accelerando.crowd")
 
@@ -128,7 +131,8 @@ class _Child:
         if self.process is not None and not self.process.is_alive():
             self.process.join()
             code = self.process.exitcode
-            log.warning("Process %s died with exit code %s; restarting it.", name, code)
+            if code != _CANNOT_OPEN:
+                log.warning("Process %s died with exit code %s; restarting it.", name, code)
             # Back off if the process dies repeatedly.
             is_stable = now - self.started > _STABLE
             self.delay = _MIN_DELAY if is_stable else min(2 * self.delay, _MAX_DELAY)
@@ -154,8 +158,16 @@ def run_web(serving: Serving, listener: socket.socket) -> None:
 
     from accelerando.crowd.store import Store
     from accelerando.crowd.web.app import create_app
+    from accelerando.crowd.web.ill import create_ill_app
 
-    app = create_app(Store(serving.database))
+    app: Any
+    try:
+        store = Store(serving.database)
+        store.check()
+        app, problem = create_app(store), None
+    except StateError as error:
+        log.critical("%s", error)
+        app, problem = create_ill_app(getattr(error, "trouble", "other")), error
     config = uvicorn.Config(
         app,
         access_log=False,  # logs must not contain addresses or participants' names
@@ -172,7 +184,14 @@ def run_web(serving: Serving, listener: socket.socket) -> None:
         http="auto",
         ws="none",
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    server = uvicorn.Server(config)
+    if problem is not None:  # refuse requests for a while; the next process tries again
+        timer = threading.Timer(_MAX_DELAY, setattr, (server, "should_exit", True))
+        timer.daemon = True
+        timer.start()
+    server.run(sockets=[listener])
+    if problem is not None:
+        raise SystemExit(_CANNOT_OPEN)
 
 
 def run_worker(serving: Serving) -> None:
@@ -186,8 +205,13 @@ def run_worker(serving: Serving) -> None:
     from accelerando.crowd.store import Store
 
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    try:
+        store = Store(serving.database, connections=2)
+    except StateError as error:
+        log.critical("%s", error)
+        raise SystemExit(_CANNOT_OPEN) from None
     worker = Worker(
-        Store(serving.database, connections=2),
+        store,
         turn_seconds=serving.turn_seconds,
         scheduler=serving.scheduler,
         owner=serving.server,

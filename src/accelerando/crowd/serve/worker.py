@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
 from sqlalchemy import Connection
@@ -135,6 +135,11 @@ class Worker:
             return 0
         begin = time.monotonic()
         work = self._fit_thread.submit(learner.work, ready, self._search(learner))
+        while not wait([work], timeout=_RENEW_SECONDS).done:
+            # The first fit of a long history takes a while: others must see that this worker lives.
+            if not self._renew_lease():
+                work.result()
+                return 1  # another worker has taken over
         queues, fitted = work.result()
         clock = time.time()
         with self.store.write() as connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, Subquery, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from accelerando.crowd.store.errors import ApiError
@@ -13,7 +13,7 @@ from accelerando.crowd.store.participants import Person
 from accelerando.crowd.store.schema import answer, participant, served
 from accelerando.crowd.store.serving import AsRow, ServedRow
 
-__all__ = ["StoredAnswer", "take_answer"]
+__all__ = ["StoredAnswer", "newer", "take_answer"]
 
 _ONE = select(served).where(
     served.c.experiment_id == bindparam("experiment"), served.c.id == bindparam("query")
@@ -42,6 +42,20 @@ _COUNT = (
         }
     )
 )
+
+
+def newer(most: int = 2**62) -> Subquery:
+    """Return the first answers after one, with the parameters ``experiment`` and ``after``.
+
+    The limit keeps databases from joining first: they would read all answers to find the new ones.
+    """
+    return (
+        select(answer)
+        .where(answer.c.experiment_id == bindparam("experiment"), answer.c.seq > bindparam("after"))
+        .order_by(answer.c.seq)
+        .limit(most)
+        .subquery("newer")
+    )
 
 
 @dataclass(frozen=True)

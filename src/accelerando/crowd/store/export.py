@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import IO, Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, Select, select
 
 from accelerando.crowd.experiment import Item
-from accelerando.crowd.store.experiments import Snapshot, items_of
-from accelerando.crowd.store.schema import answer, participant, served
+from accelerando.crowd.store.answers import newer
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.experiments import Snapshot, find, items_of
+from accelerando.crowd.store.schema import participant, served
 
 __all__ = ["CODEBOOK", "answers_csv", "answers_parquet", "embedding_csv", "salmon_csv"]
 
@@ -57,40 +60,59 @@ _CONTROL = ("\t", "\r", "\n")
 _BLANK = " \t\r\n\v\f\u00a0\u3000\ufeff\u200b"
 
 
-def rows(
-    connection: Connection, snapshot: Snapshot, *, skips: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Yield answers, or skips, with all columns."""
-    items = items_of(connection, snapshot.frame.id)
-    fair = {
-        name for name, one in snapshot.frame.settings.samplers.items() if one.kind != "Validation"
-    }
-    found = connection.execution_options(yield_per=_CHUNK).execute(
+def rows_query(most: int) -> Select[Any]:
+    """Return the first `most` answers after one, with all that their rows need."""
+    new = newer(most).c
+    return (
         select(
+            new.seq,
             served,
-            answer.c.winner.label("chosen"),
-            answer.c.response_time,
-            answer.c.network_latency,
-            answer.c.received,
+            new.winner.label("chosen"),
+            new.response_time,
+            new.network_latency,
+            new.received,
             participant.c.name,
             participant.c.device,
             participant.c.state,
+            participant.c.withdrawn,
         )
-        .join_from(
-            answer,
-            served,
-            (served.c.experiment_id == answer.c.experiment_id) & (served.c.id == answer.c.query_id),
-        )
+        .join(served, (served.c.experiment_id == new.experiment_id) & (served.c.id == new.query_id))
         .join(participant, participant.c.id == served.c.participant_id)
-        .where(
-            answer.c.experiment_id == snapshot.frame.id,
-            participant.c.withdrawn.is_(None),
-            served.c.kind != "practice",
-            answer.c.winner.is_(None) if skips else answer.c.winner.is_not(None),
-        )
-        .order_by(answer.c.seq)
+        .order_by(new.seq)
     )
-    for row in found:
+
+
+_ROWS = rows_query(_CHUNK)
+# Opens a transaction, or returns an open one.
+Open = Callable[[], AbstractContextManager[Connection]]
+
+
+def rows(open_: Open, snapshot: Snapshot, *, skips: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield answers, or skips, with all columns.
+
+    Parameters
+    ----------
+    open_ : callable
+        Called for every 2,000 answers; returns a context manager of a connection. With short
+        transactions a slow reader holds up nobody.
+    snapshot : Snapshot
+        The experiment.
+    skips : bool
+        Whether to yield skips.
+
+    Raises
+    ------
+    ApiError
+        Answers were deleted or withdrawn meanwhile, so that the rows do not belong together.
+    """
+    with open_() as connection:
+        items = items_of(connection, snapshot.frame.id)
+    fair = {
+        name for name, one in snapshot.frame.settings.samplers.items() if one.kind != "Validation"
+    }
+    for row in _read(open_, snapshot):
+        if row.withdrawn is not None or row.kind == "practice" or (row.chosen is None) != skips:
+            continue
         loser = None if skips else row.right if row.chosen == row.left else row.left
         yield {
             "query": row.id,
@@ -121,11 +143,27 @@ def rows(
         }
 
 
-def answers_csv(
-    connection: Connection, snapshot: Snapshot, *, skips: bool = False
-) -> Iterator[str]:
-    """Yield a CSV file with the columns of `COLUMNS`, in chunks."""
-    return _csv(list(COLUMNS), rows(connection, snapshot, skips=skips))
+def _read(open_: Open, snapshot: Snapshot) -> Iterator[Row[Any]]:
+    after, frame = 0, snapshot.frame
+    while True:
+        with open_() as connection:
+            now = find(connection, frame.name)
+            if (now.frame.id, now.frame.created, now.revision) != (
+                *(frame.id, frame.created),
+                snapshot.revision,
+            ):
+                raise ApiError("changed", "Answers were deleted meanwhile; try again.", 409)
+            place = {"experiment": frame.id, "after": after}
+            found: Sequence[Row[Any]] = connection.execute(_ROWS, place).all()
+        yield from found
+        if len(found) < _CHUNK:
+            return
+        after = found[-1].seq
+
+
+def answers_csv(open_: Open, snapshot: Snapshot, *, skips: bool = False) -> Iterator[str]:
+    """Yield a CSV file with the columns of `COLUMNS`, in chunks; see :func:`rows`."""
+    return _csv(list(COLUMNS), rows(open_, snapshot, skips=skips))
 
 
 def answers_parquet(connection: Connection, snapshot: Snapshot, stream: IO[bytes]) -> None:
@@ -143,7 +181,7 @@ def answers_parquet(connection: Connection, snapshot: Snapshot, stream: IO[bytes
     schema = pyarrow.schema(list(kinds.items()))
     with pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd") as writer:
         batch: list[dict[str, Any]] = []
-        for row in rows(connection, snapshot):
+        for row in rows(lambda: nullcontext(connection), snapshot):
             batch.append(row)
             if len(batch) == _BATCH:
                 writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
@@ -166,12 +204,16 @@ def salmon_csv(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
     """Yield a CSV file with the columns of Salmon's responses, in chunks."""
     items = items_of(connection, snapshot.frame.id)
     people: dict[str, int] = {}
-    for row in rows(connection, snapshot):
+
+    def here() -> AbstractContextManager[Connection]:
+        return nullcontext(connection)
+
+    for row in rows(here, snapshot):
         people[row["participant"]] = people.get(row["participant"], 0) + 1
     total = sum(people.values())
 
     def lines() -> Iterator[dict[str, Any]]:
-        for row in rows(connection, snapshot):
+        for row in rows(here, snapshot):
             received = datetime.fromisoformat(row["received"])
             made = {
                 name: row[name] for name in ("head", "left", "right", "winner", "loser", "sampler")

@@ -9,6 +9,7 @@ from sqlalchemy.schema import CreateColumn
 
 from accelerando.crowd.store.schema import (
     SCHEMA_VERSION,
+    answer,
     api_token,
     experimenter,
     meta,
@@ -37,6 +38,12 @@ def _to_3(connection: Connection) -> None:
     connection.execute(update(experimenter).values(admin=True))
 
 
+def _to_4(connection: Connection) -> None:
+    """Add the index by which new answers are found without reading the old ones."""
+    (index,) = answer.indexes
+    index.create(connection)
+
+
 def _add(connection: Connection, added: Mapping[Table, tuple[str, ...]]) -> None:
     for table, names in added.items():
         for name in names:
@@ -45,7 +52,7 @@ def _add(connection: Connection, added: Mapping[Table, tuple[str, ...]]) -> None
 
 
 # Version → function that updates a database from the version before.
-STEPS: dict[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3}
+STEPS: dict[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4}
 
 
 def migrate(

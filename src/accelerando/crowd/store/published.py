@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Row, delete, func, select, update
 
 from accelerando.crowd._sampler import Query, SamplerState
+from accelerando.crowd.store.answers import newer
 from accelerando.crowd.store.experiments import Frame, Snapshot, forget
 from accelerando.crowd.store.schema import (
-    answer,
     experiment,
     model,
     participant,
@@ -33,31 +33,29 @@ __all__ = [
 
 LEASE_SECONDS = 15.0
 
+_answer = newer().c
 _NEW = (
     select(
-        answer.c.seq,
+        _answer.seq,
         served.c.head,
         served.c.left,
         served.c.right,
-        answer.c.winner,
+        _answer.winner,
         served.c.score,
         served.c.sampler,
     )
-    .join_from(
-        answer,
+    .join(
         served,
-        (served.c.experiment_id == answer.c.experiment_id) & (served.c.id == answer.c.query_id),
+        (served.c.experiment_id == _answer.experiment_id) & (served.c.id == _answer.query_id),
     )
     .join(participant, participant.c.id == served.c.participant_id)
     .where(
-        answer.c.experiment_id == bindparam("experiment"),
-        answer.c.seq > bindparam("after"),
-        answer.c.winner.is_not(None),
+        _answer.winner.is_not(None),
         served.c.kind == "query",
         participant.c.state != "blocked",
         participant.c.withdrawn.is_(None),
     )
-    .order_by(answer.c.seq)
+    .order_by(_answer.seq)
 )
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import (
 __all__ = ["SCHEMA_VERSION", "tables"]
 
 # Increase it with every change below, and add a step to migrate.py.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 tables = MetaData()
 
@@ -249,6 +249,8 @@ answer = Table(
         ondelete="CASCADE",
         name="answer_to_a_served_query",
     ),
+    # Dashboard, exports and worker read the answers after a certain one.
+    Index("answer_order", "experiment_id", "seq"),
     sqlite_autoincrement=True,
 )
 

@@ -1,4 +1,4 @@
-"""Statistics of the dashboard, computed by the database."""
+"""Statistics of the dashboard, from running counts of the answers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,18 @@ from collections.abc import Container
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Integer, case, cast, func, select
+from sqlalchemy import Connection, case, func, select
 
 from accelerando.crowd._forecast import Point, answers_to_go
 from accelerando.crowd._metrics import accuracy_band
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.experiments import Snapshot
-from accelerando.crowd.store.schema import answer, model, participant, queue, served, worker
+from accelerando.crowd.store.schema import model, participant, queue, worker
+from accelerando.crowd.store.tally import LATENCY_EDGES, TIME_EDGES, Tallies, Tally, Timeline
 
 __all__ = ["dashboard", "embedding", "health", "summaries", "summary"]
 
 ALIVE_SECONDS = 20.0
-_BINS = 60
-_BIN_SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400]
-_TESTED_PER_POINT = 40
-# Readable edges of the histograms, in seconds.
-_TIME_EDGES = [0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 20, 60]
-_LATENCY_EDGES = [0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5]
 
 
 def summaries(
@@ -64,35 +59,40 @@ def summary(connection: Connection, name: str, root: str) -> dict[str, Any]:
     }
 
 
-def dashboard(connection: Connection, name: str, root: str, clock: float) -> dict[str, Any]:
-    """Return the data of the dashboard, except positions and participants."""
+def dashboard(
+    connection: Connection, name: str, root: str, clock: float, tallies: Tallies | None = None
+) -> dict[str, Any]:
+    """Return the data of the dashboard, except positions and participants.
+
+    With `tallies`, which later calls get again, only new answers are read.
+    """
     snapshot = stored.find(connection, name)
     first = summary(connection, name, root)
-    items = _items(connection, snapshot)
-    asked = np.array(items["queries"])
+    tally, curve = (tallies or Tallies()).look(connection, snapshot, clock)
+    asked = tally.heads + tally.feet
     return {
         "summary": first,
         "now": clock,
-        "activity": _activity(connection, snapshot, clock),
-        "arrivals": _arrivals(connection, snapshot, clock),
-        "rate_per_minute": _rate(connection, snapshot, clock),
-        "samplers": _samplers(connection, snapshot),
-        "active_share": _shares(connection, snapshot),
-        "response_time": _histogram(connection, snapshot, answer.c.response_time, _TIME_EDGES),
-        "network_latency": _histogram(
-            connection, snapshot, answer.c.network_latency, _LATENCY_EDGES
-        ),
-        "items": items,
+        "activity": tally.activity.to_json(snapshot.frame.created),
+        "arrivals": _arrivals(connection, snapshot),
+        "rate_per_minute": float(tally.recent),
+        "samplers": _samplers(connection, snapshot, tally),
+        "active_share": {
+            how: tally.shares[how] for how in ("active", "random", "fallback", "check")
+        },
+        "response_time": {"edges": TIME_EDGES, "counts": tally.times.tolist()},
+        "network_latency": {"edges": LATENCY_EDGES, "counts": tally.latencies.tolist()},
+        "items": {"queries": asked.tolist(), "heads": tally.heads.tolist()},
         "coverage": {
             "min": int(asked.min()),
             "median": float(np.median(asked)),
             "max": int(asked.max()),
             "never": int((asked == 0).sum()),
         },
-        "accuracy": _accuracy(connection, snapshot, first["answers"]),
-        "worker": _worker(connection, snapshot, clock),
+        "accuracy": _accuracy(snapshot, curve, first["answers"]),
+        "worker": _worker(connection, snapshot, clock, tally.usable),
         "queue": _queue(connection, snapshot),
-        "quality": _quality(connection, snapshot),
+        "quality": _quality(connection, snapshot, tally),
         "embedding_version": _version(connection, snapshot),
     }
 
@@ -127,84 +127,16 @@ def health(connection: Connection, clock: float) -> dict[str, Any]:
     }
 
 
-def _mine(snapshot: Snapshot) -> Any:
-    gone = (
-        select(served.c.id)
-        .join(participant, participant.c.id == served.c.participant_id)
-        .where(
-            participant.c.experiment_id == snapshot.frame.id, participant.c.withdrawn.is_not(None)
-        )
-    )
-    return (answer.c.experiment_id == snapshot.frame.id) & answer.c.query_id.not_in(gone)
-
-
-def _activity(connection: Connection, snapshot: Snapshot, clock: float) -> dict[str, Any]:
-    """Answers over time."""
-    return _over_time(connection, answer.c.received, _mine(snapshot), snapshot, clock)
-
-
-def _arrivals(connection: Connection, snapshot: Snapshot, clock: float) -> dict[str, Any]:
+def _arrivals(connection: Connection, snapshot: Snapshot) -> dict[str, Any]:
     """Return the number of new participants over time."""
+    came = Timeline()
     mine = participant.c.experiment_id == snapshot.frame.id
-    return _over_time(connection, participant.c.created, mine, snapshot, clock)
+    came.add(connection.execute(select(participant.c.created).where(mine)).scalars().all())
+    return came.to_json(snapshot.frame.created)
 
 
-def _over_time(
-    connection: Connection, column: Any, mine: Any, snapshot: Snapshot, clock: float
-) -> dict[str, Any]:
-    first, last = connection.execute(select(func.min(column), func.max(column)).where(mine)).one()
-    if first is None:
-        return {"bin_seconds": 60, "start": snapshot.frame.created, "counts": []}
-    span = max(60.0, min(clock, last + 60.0) - first)
-    longest = 86400 * int(np.ceil(span / 86400 / _BINS))
-    size = next((size for size in _BIN_SECONDS if span / size <= _BINS), longest)
-    begin = float(np.floor(first / size) * size)
-    bins = cast(func.floor((column - begin) / size), Integer)
-    rows = connection.execute(
-        select(bins, func.count()).where(mine).group_by(bins).order_by(bins)
-    ).all()
-    counts = [0] * (int(rows[-1][0]) + 1)
-    for place, count in rows:
-        counts[int(place)] = int(count)
-    return {"bin_seconds": size, "start": begin, "counts": counts}
-
-
-def _rate(connection: Connection, snapshot: Snapshot, clock: float) -> float:
-    window = 60.0
-    lately = connection.execute(
-        select(func.count())
-        .select_from(answer)
-        .where(_mine(snapshot), answer.c.received > clock - window)
-    ).scalar_one()
-    return float(lately)
-
-
-def _joined(snapshot: Snapshot, *columns: Any) -> Any:
-    """Select from answers joined with their queries, without skips and practice."""
-    return (
-        select(*columns)
-        .join_from(
-            answer,
-            served,
-            (served.c.experiment_id == answer.c.experiment_id) & (served.c.id == answer.c.query_id),
-        )
-        .where(_mine(snapshot), answer.c.winner.is_not(None), served.c.kind != "practice")
-    )
-
-
-def _samplers(connection: Connection, snapshot: Snapshot) -> list[dict[str, Any]]:
+def _samplers(connection: Connection, snapshot: Snapshot, tally: Tally) -> list[dict[str, Any]]:
     settings = snapshot.frame.settings
-    counted = {
-        row[0]: (int(row[1]), int(row[2]))
-        for row in connection.execute(
-            _joined(
-                snapshot,
-                served.c.sampler,
-                func.count(),
-                func.sum(case((served.c.fallback, 1), else_=0)),
-            ).group_by(served.c.sampler)
-        )
-    }
     ready = _ready(connection, snapshot)
     shares = settings.shares or dict.fromkeys(settings.samplers, 1.0)
     total = sum(shares.values())
@@ -213,61 +145,18 @@ def _samplers(connection: Connection, snapshot: Snapshot) -> list[dict[str, Any]
             "name": name,
             "class": sampler.kind,
             "share": shares[name] / total,
-            "answers": counted.get(name, (0, 0))[0],
-            "fallback": counted.get(name, (0, 0))[1],
+            "answers": tally.samplers[name],
+            "fallback": tally.fallbacks[name],
             "queued": ready.get(name, 0),
         }
         for name, sampler in settings.samplers.items()
     ]
     found += [
         {"name": name, "class": name, "share": 0.0, "answers": n, "fallback": 0, "queued": 0}
-        for name, (n, _) in counted.items()
+        for name, n in tally.samplers.items()
         if name not in settings.samplers
     ]
     return found
-
-
-def _shares(connection: Connection, snapshot: Snapshot) -> dict[str, int]:
-    kind = case(
-        (served.c.kind.in_(["check", "repeat"]), "check"),
-        (served.c.score.is_not(None), "active"),
-        (served.c.fallback, "fallback"),
-        else_="random",
-    )
-    found = {"active": 0, "random": 0, "fallback": 0, "check": 0}
-    found.update(
-        {
-            row[0]: int(row[1])
-            for row in connection.execute(_joined(snapshot, kind, func.count()).group_by(kind))
-        }
-    )
-    return found
-
-
-def _histogram(
-    connection: Connection, snapshot: Snapshot, column: Any, edges: list[float]
-) -> dict[str, Any]:
-    bins = case(
-        *((column < edge, place) for place, edge in enumerate(edges[1:])), else_=len(edges) - 1
-    )
-    counts = [0] * len(edges)
-    rows = connection.execute(
-        select(bins, func.count()).where(_mine(snapshot), column.is_not(None)).group_by(bins)
-    )
-    for place, count in rows:
-        counts[int(place)] = int(count)
-    return {"edges": edges, "counts": counts}
-
-
-def _items(connection: Connection, snapshot: Snapshot) -> dict[str, Any]:
-    heads = np.zeros(snapshot.frame.n_items, dtype=int)
-    feet = np.zeros(snapshot.frame.n_items, dtype=int)
-    for column, where in ((served.c.head, heads), (served.c.left, feet), (served.c.right, feet)):
-        for number, count in connection.execute(
-            _joined(snapshot, column, func.count()).group_by(column)
-        ):
-            where[number] += int(count)
-    return {"queries": (heads + feet).tolist(), "heads": heads.tolist()}
 
 
 def _ready(connection: Connection, snapshot: Snapshot) -> dict[str, int]:
@@ -293,7 +182,9 @@ def _version(connection: Connection, snapshot: Snapshot) -> int | None:
     ).scalar()
 
 
-def _worker(connection: Connection, snapshot: Snapshot, clock: float) -> dict[str, Any]:
+def _worker(
+    connection: Connection, snapshot: Snapshot, clock: float, usable: int
+) -> dict[str, Any]:
     found: dict[str, Any] = health(connection, clock)["worker"]
     newest = connection.execute(
         select(model.c.version, model.c.n_answers, model.c.seconds)
@@ -301,11 +192,6 @@ def _worker(connection: Connection, snapshot: Snapshot, clock: float) -> dict[st
         .order_by(model.c.version.desc())
         .limit(1)
     ).first()
-    usable = connection.execute(
-        _joined(snapshot, func.count())
-        .join(participant, participant.c.id == served.c.participant_id)
-        .where(participant.c.state != "blocked", served.c.kind == "query")
-    ).scalar_one()
     fitted = 0 if newest is None else newest.n_answers
     warmup = snapshot.frame.settings.embedding.warmup or snapshot.frame.n_items
     found["model_version"] = None if newest is None else newest.version
@@ -321,33 +207,11 @@ def _worker(connection: Connection, snapshot: Snapshot, clock: float) -> dict[st
             ).all()
         )
     ]
-    found["behind"] = max(0, int(usable) - fitted) if usable >= warmup else 0
+    found["behind"] = max(0, usable - fitted) if usable >= warmup else 0
     return found
 
 
-def points(connection: Connection, snapshot: Snapshot) -> list[Point]:
-    """Return held-out accuracies, merged until each point has enough tests."""
-    rows = connection.execute(
-        select(model.c.n_answers, model.c.accuracy, model.c.tested)
-        .where(model.c.experiment_id == snapshot.frame.id, model.c.tested > 0)
-        .order_by(model.c.version)
-    )
-    found: list[Point] = []
-    right = tested = 0.0
-    weighted = 0.0
-    for n_answers, accuracy, count in rows:
-        right += accuracy * count
-        tested += count
-        weighted += n_answers * count
-        # Later points merge more tests, which limits the number of points to about fifty.
-        if tested >= max(_TESTED_PER_POINT, 0.02 * sum(point.tested for point in found)):
-            found.append(Point(weighted / tested, right / tested, int(tested)))
-            right = tested = weighted = 0.0
-    return found
-
-
-def _accuracy(connection: Connection, snapshot: Snapshot, answers: int) -> dict[str, Any]:
-    curve = points(connection, snapshot)
+def _accuracy(snapshot: Snapshot, curve: list[Point], answers: int) -> dict[str, Any]:
     target = snapshot.frame.settings.target_accuracy
     shown = []
     for point in curve:
@@ -372,14 +236,7 @@ def _accuracy(connection: Connection, snapshot: Snapshot, answers: int) -> dict[
     }
 
 
-def _quality(connection: Connection, snapshot: Snapshot) -> dict[str, int]:
-    asked, passed = connection.execute(
-        _joined(
-            snapshot,
-            func.count(),
-            func.coalesce(func.sum(case((answer.c.winner == served.c.winner, 1), else_=0)), 0),
-        ).where(served.c.kind == "check")
-    ).one()
+def _quality(connection: Connection, snapshot: Snapshot, tally: Tally) -> dict[str, int]:
     people, blocked = connection.execute(
         select(
             func.count(),
@@ -389,6 +246,6 @@ def _quality(connection: Connection, snapshot: Snapshot) -> dict[str, int]:
     return {
         "participants": int(people),
         "blocked": int(blocked),
-        "checks": int(asked),
-        "passed_checks": int(passed),
+        "checks": tally.checks,
+        "passed_checks": tally.passed,
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -16,7 +16,7 @@ from accelerando.crowd.store.migrate import migrate
 from accelerando.crowd.store.schema import meta
 from accelerando.exceptions import StateError
 
-__all__ = ["RESTORE", "Store", "insert_or_ignore"]
+__all__ = ["RESTORE", "Store", "StoreError", "explained", "insert_or_ignore"]
 
 RESTORE = "Restore the last backup into a new folder: accelerando crowd restore BACKUP.zip FOLDER"
 _SENTENCES = {
@@ -34,6 +34,14 @@ _SENTENCES = {
 _BUSY_SECONDS = 30.0
 _MOMENT = 0.05  # seconds
 _MIGRATION_LOCK = 715_202_606
+
+
+class StoreError(StateError):
+    """A database that cannot be used, with the word of :func:`classify` for the reason."""
+
+    def __init__(self, trouble: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.trouble = trouble
 
 
 class Store:
@@ -64,12 +72,11 @@ class Store:
                     # Several processes may open the database at once.
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
                 migrate(connection)
+                # Some read-only files only show it when something is written.
+                connection.execute(update(meta).values(value=meta.c.value))
         except DBAPIError as error:
             self.close()
-            trouble = classify(error)
-            if trouble == "other":
-                raise
-            raise StateError(f"{_SENTENCES[trouble]} ({_first_line(error)})") from None
+            raise explained(error) from None
         except BaseException:
             self.close()
             raise
@@ -79,7 +86,7 @@ class Store:
 
         Raises
         ------
-        StateError
+        StoreError
             The file is damaged. The message names the command that restores a backup.
         """
         if not self.is_sqlite:
@@ -90,7 +97,7 @@ class Store:
         except DBAPIError as error:
             found = _first_line(error)
         if found != "ok":
-            raise StateError(f"The database is damaged: {found}. {RESTORE}.")
+            raise StoreError("damaged", f"The database is damaged: {found}. {RESTORE}.")
 
     @contextmanager
     def write(self, *, patient: bool = True) -> Iterator[Connection]:
@@ -128,6 +135,14 @@ class Store:
         self.engine.dispose()
 
 
+def explained(error: DBAPIError) -> Exception:
+    """Return an error of the database as a sentence with its remedy; unknown ones as they are."""
+    trouble = classify(error)
+    if trouble == "other":
+        return error
+    return StoreError(trouble, f"{_SENTENCES[trouble]} ({_first_line(error)})")
+
+
 def _first_line(error: DBAPIError) -> str:
     return str(error.orig).strip().partition("\n")[0]
 
@@ -152,19 +167,30 @@ def _engine(url: str, connections: int) -> Engine:
     try:
         if url.startswith("sqlite"):
             engine = create_engine(
-                url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False}
+                url,
+                hide_parameters=True,  # logs must not contain names or hashes
+                connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
             )
             _prepare_sqlite(engine)
         else:
             engine = create_engine(
-                url, pool_size=connections, max_overflow=5, pool_pre_ping=True, pool_recycle=1800
+                url,
+                hide_parameters=True,
+                pool_size=connections,
+                max_overflow=5,
+                pool_pre_ping=True,
+                pool_recycle=1800,
             )
     except ModuleNotFoundError as error:
         raise ValueError(
             f"PostgreSQL needs {error.name}. Install it with pip install 'accelerando[crowd]'."
         ) from None
-    except ArgumentError as error:
-        raise ValueError(f"The URL of the database is not valid: {error}") from None
+    except (ArgumentError, ValueError) as error:
+        raise ValueError(
+            f"The URL of the database is not valid ({error}). It must be "
+            "postgresql://USER:PASSWORD@HOST:PORT/NAME; write special characters of the password "
+            "as %XX."
+        ) from None
     return engine
 
 

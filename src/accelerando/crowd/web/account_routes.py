@@ -16,6 +16,7 @@ from accelerando.crowd.store.schema import audit, experimenter
 from accelerando.crowd.web import accounts, roles, totp
 from accelerando.crowd.web.accounts import Signed
 from accelerando.crowd.web.auth import (
+    COOKIE,
     Experimenter,
     check_csrf,
     confirm_password,
@@ -23,6 +24,7 @@ from accelerando.crowd.web.auth import (
     signed_in,
 )
 from accelerando.crowd.web.context import Context, Ctx, context_of
+from accelerando.crowd.web.cookies import cookie_of
 from accelerando.crowd.web.pages import render
 from accelerando.crowd.web.participant_api import Name
 from accelerando.crowd.web.passwords import check_password
@@ -98,7 +100,7 @@ async def _change(request: Request, who: Signed, present: str, new: str) -> None
     hashed = await anyio.to_thread.run_sync(accounts.password_hash, new)
 
     def change(connection: Connection) -> None:
-        accounts.set_password(connection, who.name, hashed, clock)
+        accounts.change_password(connection, who.id, hashed)
         stored.note(connection, clock, who.name, "change password", "")
 
     await context.write(change)
@@ -106,12 +108,12 @@ async def _change(request: Request, who: Signed, present: str, new: str) -> None
 
 @router.get("/experiments-account", include_in_schema=False)
 async def page(request: Request) -> Response:
-    """Return the page on which experimenters change their password."""
+    """Return the page of the account: password, sessions, tokens, codes, and other accounts."""
     signed = await signed_in(request)
     root = request.scope.get("root_path", "")
     if signed is None or signed.scope:
         return RedirectResponse(f"{root}/sign-in?next=/experiments-account", status_code=303)
-    return _page(request, signed)
+    return await _page(request, signed)
 
 
 @router.post("/experiments-account", include_in_schema=False)
@@ -130,24 +132,32 @@ async def change_on_page(
         try:
             await _change(request, signed, present, new)
         except ApiError as error:
-            return _page(request, signed, str(error), error.status)
+            return await _page(request, signed, str(error), error.status)
         forget(request, response)
     return response
 
 
-def _page(
+async def _page(
     request: Request, signed: Signed, error: str | None = None, status: int = 200
 ) -> Response:
-    shown = {"csrf": signed.csrf, "experimenter": signed.name, "error": error}
-    return render(
-        request, "account.html", {**shown, "must_change": signed.must_change}, status=status
-    )
+    key, _ = await context_of(request).read(accounts.totp_of, signed.id)
+    shown = {
+        "csrf": signed.csrf,
+        "experimenter": signed.name,
+        "error": error,
+        "must_change": signed.must_change,
+        "admin": signed.admin,
+        "codes": key is not None,
+    }
+    return render(request, "account.html", shown, status=status)
 
 
 @router.get("/api/v1/account/sessions", summary="My sessions")
-async def sessions(context: Ctx, who: Experimenter) -> dict[str, Any]:
-    """Return the sessions of the account that have not ended."""
-    return {"sessions": await context.read(accounts.sessions_of, who.id, context.clock())}
+async def sessions(request: Request, context: Ctx, who: Experimenter) -> dict[str, Any]:
+    """Return the sessions of the account that have not ended; ``current`` is the one that asks."""
+    found = await context.read(accounts.sessions_of, who.id, context.clock())
+    here = accounts.session_id(cookie_of(request, COOKIE) or "")
+    return {"sessions": [{**one, "current": one["id"] == here} for one in found]}
 
 
 @router.delete("/api/v1/account/sessions/{which}", status_code=204, summary="End a session")

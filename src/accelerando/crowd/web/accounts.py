@@ -27,6 +27,7 @@ _PER_CALLER = 8
 # Wrong passwords for one account from all addresses.
 _PER_NAME = 60
 _KNOWN_SECONDS = 30 * 86400.0
+_ID_DIGITS = 16
 
 _hasher = PasswordHasher()
 
@@ -49,6 +50,29 @@ class Signed:
 def password_hash(password: str) -> str:
     """Return the Argon2id hash of a password."""
     return _hasher.hash(password)
+
+
+def change_password(connection: Connection, number: int, hashed: str) -> None:
+    """Change the password of an account, which ends all its sessions and tokens.
+
+    Raises
+    ------
+    ApiError
+        The account was deleted meanwhile (401).
+    """
+    _set_hash(connection, number, hashed, must_change=False)
+
+
+def _set_hash(connection: Connection, number: int, hashed: str, *, must_change: bool) -> None:
+    found = connection.execute(
+        update(experimenter)
+        .where(experimenter.c.id == number)
+        .values(password_hash=hashed, must_change=must_change)
+    )
+    if not found.rowcount:
+        raise ApiError("sign_in", "Please sign in.", 401)
+    for table in (session, api_token):
+        connection.execute(delete(table).where(table.c.experimenter_id == number))
 
 
 def set_password(
@@ -86,13 +110,7 @@ def set_password(
             )
         )
         return
-    connection.execute(
-        update(experimenter)
-        .where(experimenter.c.id == row.id)
-        .values(password_hash=hashed, must_change=must_change)
-    )
-    for table in (session, api_token):
-        connection.execute(delete(table).where(table.c.experimenter_id == row.id))
+    _set_hash(connection, row.id, hashed, must_change=must_change)
 
 
 def has_account(connection: Connection) -> bool:
@@ -162,9 +180,19 @@ def count_attempt(connection: Connection, caller: str, name: str, clock: float) 
     )
 
 
-def clear_attempts(connection: Connection, caller: str) -> None:
-    """Forget the attempts of an address, because one was right."""
-    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.key == caller))
+def take_back_attempt(connection: Connection, caller: str, name: str) -> None:
+    """Take back the attempt that was counted last, because it was right.
+
+    Earlier wrong ones stay: somebody with an account could otherwise guess at others for ever, with
+    their own password in between.
+    """
+    for key in (caller, _name_key(name)):
+        newest = (
+            select(func.max(sign_in_failure.c.id))
+            .where(sign_in_failure.c.key == key)
+            .scalar_subquery()
+        )
+        connection.execute(delete(sign_in_failure).where(sign_in_failure.c.id == newest))
 
 
 def sign_in(connection: Connection, number: int, caller: str, name: str, clock: float) -> str:
@@ -172,7 +200,8 @@ def sign_in(connection: Connection, number: int, caller: str, name: str, clock: 
     made = secrets.token_urlsafe(32)
     connection.execute(delete(session).where(session.c.expires < clock))
     known = _known_key(caller, name)
-    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.key.in_([caller, known])))
+    take_back_attempt(connection, caller, name)
+    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.key == known))
     connection.execute(delete(sign_in_failure).where(sign_in_failure.c.at < clock - _KNOWN_SECONDS))
     connection.execute(sign_in_failure.insert().values(key=known, at=clock))
     note(connection, clock, name, "sign in", "")
@@ -241,13 +270,18 @@ def sessions_of(connection: Connection, number: int, clock: float) -> list[dict[
     ).all()
     return [
         {
-            "id": row.token_hash[:16],
+            "id": row.token_hash[:_ID_DIGITS],
             "created": row.created,
             "seen": row.seen,
             "expires": row.expires,
         }
         for row in rows
     ]
+
+
+def session_id(token: str) -> str:
+    """Return the id under which a session is listed."""
+    return _hash(token)[:_ID_DIGITS]
 
 
 def end_session(connection: Connection, number: int, which: str) -> bool:
@@ -296,6 +330,12 @@ def use_code(connection: Connection, number: int, code: str, clock: float) -> No
     if not code:
         raise ApiError("code", "Please also type the code of your app.", 401)
     step = accepted_step(key, code, clock, last)
-    if step is None:
+    used = None
+    if step is not None:  # two processes may check the same code at the same time
+        used = connection.execute(
+            update(experimenter)
+            .where(experimenter.c.id == number, experimenter.c.totp_step < step)
+            .values(totp_step=step)
+        )
+    if used is None or not used.rowcount:
         raise ApiError("code", "Wrong code, or it was used before.", 401)
-    set_totp(connection, number, key, step)

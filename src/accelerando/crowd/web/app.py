@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -68,6 +68,7 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
         openapi_url="/api/v1/openapi.json",
         docs_url=None,  # FastAPI's page loads scripts from a CDN
         redoc_url=None,
+        redirect_slashes=False,  # such a redirect would lead to whatever host the request names
     )
     with store.write() as connection:
         secret = store.secret(connection)
@@ -130,6 +131,9 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(DBAPIError)
     async def database(request: Request, error: DBAPIError) -> Response:
         trouble = classify(error)
+        if isinstance(error, DataError):
+            sentence = "Something in the request cannot be stored, such as a character NUL."
+            return _error_response(request, 422, "invalid", sentence, {})
         if trouble == "damaged":
             request.app.state.context.damaged = True
             log.critical("The database is damaged: %s. %s", error.orig, RESTORE)

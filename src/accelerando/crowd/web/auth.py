@@ -116,6 +116,9 @@ async def try_password(request: Request, name: str, password: str, code: str = "
         log.warning("A password for the account %r was wrong.", name[:100])
         raise ApiError("wrong_password", "Wrong name or password.", 401)
     await context.write(accounts.use_code, number, code, clock)
+    old = cookie_of(request, COOKIE)
+    if old:  # the new session replaces the one of this browser
+        await context.write(accounts.sign_out, old)
     return await context.write(accounts.sign_in, number, caller, name, clock)
 
 
@@ -127,7 +130,7 @@ async def confirm_password(request: Request, signed: Signed, password: str) -> N
     _, hashed = await context.read(accounts.stored_hash, signed.name)
     if not await check_hash(request, hashed, password):
         raise ApiError("wrong_password", "The present password is wrong.", 403)
-    await context.write(accounts.clear_attempts, caller)
+    await context.write(accounts.take_back_attempt, caller, signed.name)
 
 
 async def check_hash(request: Request, hashed: str, password: str) -> bool:
@@ -159,5 +162,6 @@ def check_form_token(request: Request, sent: str) -> None:
 
 
 def forget(request: Request, response: Response) -> None:
-    """Delete the session cookie."""
+    """Delete the session cookie, and what the browser has cached of our pages."""
     drop_cookie(request, response, COOKIE)
+    response.headers["clear-site-data"] = '"cache"'

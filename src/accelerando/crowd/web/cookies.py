@@ -1,4 +1,8 @@
-"""Cookies: with the prefix ``__Host-`` under TLS, so that no other host can plant them."""
+"""Cookies: with the prefix ``__Host-`` under TLS, so that no other host can plant them.
+
+A server with a URL prefix shares its host with others; its cookies have that path and the prefix
+``__Secure-``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from starlette.requests import Request
 
 __all__ = ["cookie_of", "drop_cookie", "set_cookie"]
 
-_PREFIX = "__Host-"
+_PREFIX, _PREFIX_OF_PATH = "__Host-", "__Secure-"
 
 
 def cookie_of(request: Request, name: str) -> str | None:
@@ -49,8 +53,8 @@ def drop_cookie(request: Request, response: Response, name: str) -> None:
 
 
 def _place(request: Request) -> tuple[str, str]:
-    """Return prefix and path of cookies. The prefix demands TLS and the path ``/``."""
+    """Return prefix and path of cookies. Both prefixes demand TLS, the first the path ``/``."""
     root = request.scope.get("root_path", "")
-    if request.url.scheme == "https" and not root:
-        return _PREFIX, "/"
-    return "", f"{root}/"
+    if request.url.scheme != "https":
+        return "", f"{root}/"
+    return (_PREFIX_OF_PATH if root else _PREFIX), f"{root}/"

@@ -56,8 +56,19 @@ _CHUNK = 1 << 16
     summary="Answers, positions, archive",
 )
 async def download(name: Name, what: What, context: Ctx, who: Experimenter) -> Response:
-    """Send a download. It is written to a temporary file first, within one transaction."""
+    """Send a download.
+
+    Answers are sent while they are read; if some are deleted meanwhile, the download breaks off.
+    Other files are written to a temporary file first, within one transaction.
+    """
     del who
+    headers = {"content-disposition": f'attachment; filename="{name}-{what}"'}
+    kind = _TYPES[what.rpartition(".")[2]]
+    if what in ("answers.csv", "skips.csv"):
+        snapshot = await context.read(stored.find, name)
+        skips = what == "skips.csv"
+        sent = export.answers_csv(context.store.read, snapshot, skips=skips)
+        return StreamingResponse((part.encode() for part in sent), media_type=kind, headers=headers)
 
     def write() -> IO[bytes]:
         file = tempfile.TemporaryFile()  # noqa: SIM115 (closed when it has been sent)
@@ -78,11 +89,8 @@ async def download(name: Name, what: What, context: Ctx, who: Experimenter) -> R
             while chunk := file.read(_CHUNK):
                 yield chunk
 
-    headers = {
-        "content-disposition": f'attachment; filename="{name}-{what}"',
-        "content-length": str(size),
-    }
-    return StreamingResponse(chunks(), media_type=_TYPES[what.rpartition(".")[2]], headers=headers)
+    headers["content-length"] = str(size)
+    return StreamingResponse(chunks(), media_type=kind, headers=headers)
 
 
 @router.post("/api/v1/restore", status_code=201, summary="Restore an experiment")
@@ -116,10 +124,6 @@ def _text(make: Callable[[Connection, Snapshot], Iterator[str]]) -> Callable[...
             file.write(part.encode())
 
     return write
-
-
-def _skips(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
-    return export.answers_csv(connection, snapshot, skips=True)
 
 
 def _embedding(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
@@ -156,10 +160,8 @@ def _codebook(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
 
 
 _WRITERS: dict[str, Callable[..., None]] = {
-    "answers.csv": _text(export.answers_csv),
     "answers.parquet": export.answers_parquet,
     "answers-salmon.csv": _text(export.salmon_csv),
-    "skips.csv": _text(_skips),
     "embedding.csv": _text(_embedding),
     "participants.csv": _text(_participants),
     "experiment.yaml": _text(_settings),

@@ -18,6 +18,7 @@ from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store import participants, people, recruiting, statistics
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
+from accelerando.crowd.store.tally import Tallies
 from accelerando.crowd.web import accounts, roles
 from accelerando.crowd.web.auth import (
     COOKIE,
@@ -240,7 +241,8 @@ async def dashboard(
     for old in [old for old, (until, _) in kept.items() if until < begin]:
         del kept[old]
     clock = context.clock()
-    found = await context.read(statistics.dashboard, name, _root(request), clock)
+    tallies = context.cache.setdefault("tallies", Tallies())
+    found = await context.read(statistics.dashboard, name, _root(request), clock, tallies)
 
     def labels(connection: Connection) -> list[str]:
         return [item.text for item in context.items(connection, stored.find(connection, name))]
@@ -276,14 +278,15 @@ async def embedding(
 
 
 @router.get("/api/v1/experiments/{name}/participants", summary="Participants and their attention")
-async def all_participants(name: Name, context: Ctx, who: Experimenter) -> dict[str, Any]:
+async def all_participants(name: Name, context: Ctx, who: Experimenter) -> JSONResponse:
     """Return all participants, newest first."""
     del who
+    kept: people.People = context.cache.setdefault("people", people.People())
 
     def look(connection: Connection) -> list[dict[str, Any]]:
-        return people.qualities(connection, stored.find(connection, name))
+        return kept.look(connection, stored.find(connection, name))
 
-    return {"participants": await context.read(look)}
+    return JSONResponse({"participants": await context.read(look)})
 
 
 @router.post("/api/v1/experiments/{name}/participants/{person}/block", summary="Block")
@@ -308,7 +311,7 @@ async def _set_blocked(
         participants.set_blocked(connection, snapshot, person, blocked)
         action = "block" if blocked else "unblock"
         stored.note(connection, clock, who, action, f"{name} participant {person}")
-        return people.qualities(connection, snapshot, person)[0]
+        return next(people.qualities(connection, snapshot, person))
 
     return await context.write(change)
 
@@ -325,7 +328,7 @@ async def reinstate(
         row = participants.get(connection, snapshot, person)
         participants.reinstate(connection, snapshot, row)
         stored.note(connection, clock, who.name, "reinstate", f"{name} participant {person}")
-        return people.qualities(connection, snapshot, person)[0]
+        return next(people.qualities(connection, snapshot, person))
 
     return await context.write(change)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import time
 from collections import OrderedDict
+from contextlib import suppress
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -58,7 +60,10 @@ def address_key(secret: bytes, request: Request) -> str:
     """Return a keyed hash of the caller's address; an IPv6 network of 64 bits is one caller."""
     address = request.client.host if request.client else ""
     if ":" in address:
-        address = ":".join(address.split("%")[0].split(":")[:4])
+        with suppress(ValueError):
+            # Written in full: "2001:db8::1" and "2001:db8::2" are of one network.
+            full = ipaddress.IPv6Address(address.split("%")[0])
+            address = str(full.ipv4_mapped or ipaddress.IPv6Network((full, 64), strict=False))
     return hmac.new(secret, f"caller {address}".encode(), hashlib.sha256).hexdigest()[:32]
 
 

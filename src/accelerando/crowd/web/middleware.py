@@ -81,7 +81,9 @@ class SafeHeaders:
             if started:
                 raise
             # Starlette's own page for errors would lack the headers.
-            log.exception("A request to %s failed.", scope["path"])
+            log.exception(
+                "A request to %r failed.", scope["path"]
+            )  # %r: a path may have line breaks
             await _respond(send_safe, 500, "internal", "Something went wrong on the server.")
 
 

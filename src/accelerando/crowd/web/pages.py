@@ -232,6 +232,12 @@ async def experiments(request: Request, context: Ctx) -> Response:
     )
 
 
+@router.get("/experiments/")
+async def experiments_with_slash(request: Request) -> Response:
+    """Redirect to the list."""
+    return RedirectResponse(f"{request.scope.get('root_path', '')}/experiments", status_code=307)
+
+
 @router.get("/experiments/{name}")
 async def dashboard(request: Request, name: Name, context: Ctx) -> Response:
     """Return the dashboard of an experiment."""
@@ -243,10 +249,11 @@ async def dashboard(request: Request, name: Name, context: Ctx) -> Response:
         return RedirectResponse(f"{root}/experiments-account", status_code=303)
     await context.read(roles.require, signed, name, "viewer")
     found = await context.read(statistics.summary, name, root)
+    role = await context.read(roles.role_of, signed, name)
     return render(
         request,
         "dashboard.html",
-        {"experiment": found, "csrf": signed.csrf, "experimenter": signed.name},
+        {"experiment": found, "csrf": signed.csrf, "experimenter": signed.name, "role": role},
     )
 
 

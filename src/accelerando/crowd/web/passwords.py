@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from functools import cache
+from pathlib import Path
 
 from accelerando.crowd.store.errors import ApiError
 
@@ -59,6 +62,8 @@ def is_common(password: str) -> bool:
     False
     """
     low = password.lower()
+    if hashlib.sha256(low.encode("utf-8", "replace")).hexdigest()[:10] in _leaked():
+        return True
     if len(set(low)) <= 2 or _is_repeated(low) or _is_row(low):
         return True
     digits_away = re.sub(r"^[\W\d_]+|[\W\d_]+$", "", low)
@@ -68,6 +73,15 @@ def is_common(password: str) -> bool:
         if not letters or not _WORDS.isdisjoint(halves) or (len(form) < 20 and _is_row(letters)):
             return True
     return False
+
+
+@cache
+def _leaked() -> frozenset[str]:
+    """Return digests of the most common passwords in public lists."""
+    text = (Path(__file__).parent / "common_passwords.txt").read_text()
+    return frozenset(
+        digest for line in text.split("\n") if not line.startswith("#") for digest in line.split()
+    )
 
 
 def _is_repeated(text: str) -> bool:

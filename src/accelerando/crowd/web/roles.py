@@ -16,7 +16,7 @@ from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import api_token, experiment, experimenter, role
 from accelerando.crowd.web.accounts import Signed
 
-__all__ = ["Role", "check_token", "needed_role", "require", "visible"]
+__all__ = ["Role", "check_token", "needed_role", "require", "role_of", "visible"]
 
 Role = Literal["viewer", "editor", "owner"]
 _ORDER: tuple[Role, ...] = ("viewer", "editor", "owner")
@@ -44,7 +44,8 @@ def needed_role(method: str, path: str) -> Role:
     return "editor"
 
 
-def _role_of(connection: Connection, signed: Signed, name: str) -> Role | None:
+def role_of(connection: Connection, signed: Signed, name: str) -> Role | None:
+    """Return the role of an account, or of its token, in an experiment; None without one."""
     row = connection.execute(
         select(experiment.c.id, role.c.role)
         .outerjoin(
@@ -69,7 +70,7 @@ def require(connection: Connection, signed: Signed, name: str, needed: Role) -> 
     ApiError
         It has no role (404, as if there were no such experiment), or too low a one (403).
     """
-    found = _role_of(connection, signed, name)
+    found = role_of(connection, signed, name)
     if found is None:
         raise ApiError("unknown_experiment", f"There is no experiment {name!r}.", 404)
     if _ORDER.index(found) < _ORDER.index(needed):

@@ -4,6 +4,7 @@ import { EmbeddingMap } from "../charts/map.js";
 import { number } from "../charts/scale.js";
 import { html } from "../charts/svg.js";
 import { ready, showProblem } from "./dialogs.js";
+import { manageMembers } from "./members.js";
 import { drawAccuracy, drawActivity, drawArrivals, drawCoverage, drawSamplers, drawTimes, showHealth, showNumbers, showShares } from "./panels.js";
 import { PeopleTable } from "./people.js";
 import { data, request } from "./request.js";
@@ -28,7 +29,7 @@ const people = new PeopleTable(byId("people"), async (person, what) => {
   }
   await attempt(() => request("POST", `${address}/${what}`));
   await refreshPeople();
-});
+}, { viewer: [], editor: ["block"], owner: ["block", "delete"] }[data.role]);
 
 // --- actions ----------------------------------------------------------------------------------------
 
@@ -45,13 +46,15 @@ byId("copy-link").addEventListener("click", async (event) => {
   event.target.textContent = "Copied";
 });
 
-byId("pause").addEventListener("click", async () => {
+byId("pause")?.addEventListener("click", async () => {
   const what = page.summary.state === "running" ? "pause" : "resume";
   byId("pause").disabled = true;
   const summary = await attempt(() => request("POST", `${api}/${what}`));
   byId("pause").disabled = false;
   if (summary) showSummary(summary);
 });
+
+if (data.role === "owner") manageMembers(api);
 
 const typed = byId("delete-name");
 typed.addEventListener("input", () => {
@@ -195,7 +198,7 @@ function showSummary(summary) {
   const running = summary.state === "running";
   byId("state").textContent = summary.state;
   byId("state").className = `state ${running ? "good" : "warn"}`;
-  byId("pause").textContent = running ? "Pause" : "Resume";
+  if (byId("pause")) byId("pause").textContent = running ? "Pause" : "Resume";
 }
 
 ready();

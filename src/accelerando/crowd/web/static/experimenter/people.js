@@ -28,11 +28,15 @@ const COLUMNS = [
 
 const MOST_ROWS = 200; // a page of thousands would crawl; the download has them all
 
-/** Draw the table into `container`; `act(participant, "block" | "unblock" | "forget")` is called by its buttons. */
+/**
+ * Draw the table into `container`; `act(participant, "block" | "unblock" | "forget")` is called by its buttons.
+ * `allowed` lists what the experimenter's role may do: "block", "delete".
+ */
 export class PeopleTable {
-  constructor(container, act) {
+  constructor(container, act, allowed) {
     this.container = container;
     this.act = act;
+    this.allowed = allowed;
     this.order = { column: 9, down: true };
     this.people = [];
   }
@@ -87,7 +91,10 @@ export class PeopleTable {
   #row(person) {
     const blocked = person.state === "blocked";
     const word = blocked ? "Unblock" : "Block";
-    const buttons = [this.#button(person, word, word.toLowerCase()), this.#button(person, "Delete", "forget")];
+    const buttons = [
+      this.allowed.includes("block") ? this.#button(person, word, word.toLowerCase()) : null,
+      this.allowed.includes("delete") ? this.#button(person, "Delete", "forget") : null,
+    ];
     const cells = COLUMNS.map((column) => html("td", { class: column.number ? "number" : column.flag ? "flag" : null }, column.text(person)));
     return html("tr", { class: blocked ? "blocked" : null }, ...cells, html("td", { class: "acts" }, ...buttons));
   }
