@@ -217,6 +217,9 @@ class SegmentEnded:
     begun, reason : bool, str
         Whether this rank had the state of the segment's source: an update may have begun. If not,
         its state is the one it had before the segment; why the process group was not formed.
+    own, sizes : dict, tuple of float
+        At the end of an epoch with other members: attributes that forward passes have changed, as
+        texts, and numbers that differ if parameters do; all members should have the same.
     """
 
     rank: RankId
@@ -228,6 +231,8 @@ class SegmentEnded:
     unused: bool | None = None
     begun: bool = True
     reason: str = ""
+    own: dict[str, str] = field(default_factory=dict)
+    sizes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,36 @@ def explain(error: Exception, batch: Any, module: nn.Module) -> None:
         )
 
 
+_ROWS = (
+    "The criterion returns one loss per row; training needs their mean or sum. Pass "
+    "criterion__reduction='mean'."
+)
+
+
+def one_number(loss: torch.Tensor) -> torch.Tensor:
+    """Return a loss with one element as a number; refuse one with more."""
+    if loss.numel() != 1:
+        raise UnsupportedError(_ROWS)
+    return loss.reshape(())
+
+
+def check_graph(loss: torch.Tensor) -> None:
+    """Refuse a backward pass inside of the backward pass, which DDP does not know."""
+    seen, waiting = set(), [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "CheckpointFunctionBackward":
+            raise UnsupportedError(
+                "The module uses reentrant checkpointing, which PyTorch's DistributedDataParallel "
+                "does not support. Pass use_reentrant=False to torch.utils.checkpoint.checkpoint, "
+                "or train in this process (client=None)."
+            )
+        waiting.extend(following for following, _ in node.next_functions)
+
+
 def _replace(error: Exception, y: Any, module: nn.Module) -> None:
     """Raise a sentence instead of an error whose cause is certain."""
     text = str(error)
@@ -55,10 +85,7 @@ def _replace(error: Exception, y: Any, module: nn.Module) -> None:
             f"(requires_grad=False), or {kind}.forward leaves the graph (detach, no_grad, numpy)."
         ) from None
     if "implicitly created only for scalar outputs" in text:
-        raise UnsupportedError(
-            "The criterion returns one loss per row; training needs their mean or sum. Pass "
-            "criterion__reduction='mean'."
-        ) from None
+        raise UnsupportedError(_ROWS) from None
     if "more than 1 value per channel" in text:
         raise UnsupportedError(
             "BatchNorm cannot train on a batch of one row. Use larger batches, or GroupNorm."

@@ -302,11 +302,10 @@ def _should_pause(turn: Turn) -> bool:
 
 def _end_segment(turn: Turn) -> None:
     """Count segments that fail in the same update, then decide what comes next."""
-    state = turn.state
     answers.drop_parts(turn)
-    if state.lost and (state.begun or not turn.present()):
-        pool.count_loss(turn)
-    pool.count_unformed(turn)
+    answers.count_loss(turn)
+    answers.count_unformed(turn)
+    answers.compare_members(turn)
     _conclude(turn)
 
 

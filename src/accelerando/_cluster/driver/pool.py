@@ -14,7 +14,6 @@ from accelerando._cluster.driver.sizing import Bound
 from accelerando._cluster.driver.state import (
     NO_STATE,
     Action,
-    Attempts,
     AwaitTasks,
     CancelTask,
     DriverState,
@@ -37,9 +36,7 @@ from accelerando._cluster.messages import RankId
 _START_SECONDS = 180.0  # for importing torch and fetching the data; then another rank is started
 _STOP_SECONDS = 5.0  # for a rank to end its task after Stop
 _RESENDS = 3
-_DEATHS = 3  # segments that lose a worker in the same update
 _STARTS = 8  # times that all workers leave while their ranks start
-_GROUPS = 3  # process groups in a row that cannot be formed
 
 
 def plural(count: int, word: str) -> str:
@@ -190,46 +187,6 @@ def drop(turn: Turn, rank: RankId, *, cancel: bool = True) -> None:
         turn.do(DropBlob(request.blob))
     if cancel:
         turn.do(CancelTask(rank))
-
-
-def count_loss(turn: Turn) -> None:
-    """Count losses in the same update; give up if the update itself seems to end its workers.
-
-    After the loss of all members, training begins again from the driver's state. How far they
-    were is known roughly from their progress, and exactly from then on.
-    """
-    state, before, present = turn.state, turn.state.attempts, turn.present()
-    best = max((state.ranks[rank].key.update for rank in present), default=-1)
-    update = 1 + (max(best, state.here.update) if present else state.newest_update)
-    if before.update != update:
-        before = Attempts()
-    workers = (*before.workers, *state.lost)
-    state.attempts = Attempts(update, before.count + 1, workers)
-    if state.attempts.count >= _DEATHS:
-        state.failure = (
-            f"Update {update} has killed {plural(len(workers), 'worker')}: "
-            f"{', '.join(workers[:10])}. Its batch seems to end the process: by a crash of a "
-            "native library, or because the memory is too small for it. The estimator holds the "
-            "newest state before it. Look into the workers' logs, train with a smaller batch_size "
-            "or more memory per worker; partial_fit then continues."
-        )
-
-
-def count_unformed(turn: Turn) -> None:
-    """Count groups whose members are all there and do not reach each other; then give up."""
-    state = turn.state
-    if state.begun or state.lost or len(state.members) < 2:
-        return
-    state.unformed += 1
-    if state.unformed >= _GROUPS:
-        workers = ", ".join(state.ranks[rank].worker for rank in turn.present()[:10])
-        state.failure = (
-            f"Ranks on {workers} could not form a process group, {_GROUPS} times in a row: "
-            f"{state.unreached or 'they did not answer'}. Ranks connect to each other on ports "
-            "that the system chooses. Open all TCP ports between the workers (Linux chooses from "
-            "net.ipv4.ip_local_port_range), or start workers with --interface and the network that "
-            "they share. 'accelerando doctor --scheduler ADDRESS' tries every pair."
-        )
 
 
 def count_stillborn(turn: Turn) -> None:

@@ -39,6 +39,7 @@ from accelerando._engine.comm.exchange import Memory, pieces_of
 from accelerando._engine.comm.gradient_noise import RankNorms
 from accelerando._engine.comm.process_group import BucketSums, LostContact, ProcessGroup
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
+from accelerando._engine.hints import check_graph, one_number
 from accelerando._engine.micro_batch import couples_rows
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class DDPAllReduce(SingleProcess):
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
         self.group.seed(state.seed, state.position.update)
         if self._statistics is not None:
-            self._statistics.counts = batch.held > 0
+            self._statistics.begin(counts=batch.held > 0)
         self._held = batch.held
         if self._control_active:
             self.group.fingerprint = fingerprint(plan)
@@ -223,10 +224,14 @@ class DDPAllReduce(SingleProcess):
         return waiting
 
     def backward(self, loss: torch.Tensor, mass: float, *, last: bool) -> None:
+        if loss.dim():
+            loss = one_number(loss)
+        if self.wrapped is None:
+            check_graph(loss)
         self._mass += mass
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
         if last and self._statistics is not None:
-            self._statistics.agree_on(0)
+            loss = self._statistics.end(loss)
         if last:
             loss = loss + self._tail_loss()  # it reaches every parameter
         if self._factor.dtype != loss.dtype:
@@ -331,13 +336,14 @@ class DDPAllReduce(SingleProcess):
         self.group.paused = self.group.paused or pause > 0
         # Gradients are divided by the true mass, which class weights and ignored targets change.
         # The threshold keeps the rounding of the summed masses from scaling every gradient.
-        if mass > 0 and abs(mass - 1.0) > 1e-6:
+        rounding = 1e-13 if agreed.dtype == torch.float64 else 1e-6
+        if mass > 0 and abs(mass - 1.0) > rounding:
             for parameter in parameters:
                 if parameter.grad is not None:
                     parameter.grad /= mass
             loss /= mass
         noise = self._noise if local.noise is None else local.noise
-        return Gradient(torch.tensor(loss), local.y_pred, noise)
+        return Gradient(torch.tensor(loss, dtype=torch.float64), local.y_pred, noise)
 
     def _agree(self, numbers: list[float], mass: float) -> None:
         """Take over what all ranks said in addition to the loss."""
