@@ -12,8 +12,8 @@ import torch
 from accelerando._cluster import direct
 from accelerando._cluster.direct import KEY, receive_large
 from accelerando._cluster.driver import run
-from accelerando._cluster.mailbox import Address, Mailbox, serve_store
-from accelerando._cluster.seal import Seal
+from accelerando._cluster.mailbox import Address, Mailbox, Seal
+from accelerando._cluster.plugins import serve_store
 from tests.nets import parameters_of, regressor
 
 HOST = "127.0.0.1"

@@ -12,7 +12,6 @@ from accelerando._cluster.mailbox import (
     Address,
     Mailbox,
     MailboxGone,
-    serve_store,
 )
 from accelerando._cluster.messages import (
     Abandon,
@@ -22,6 +21,7 @@ from accelerando._cluster.messages import (
     RankReady,
     Stop,
 )
+from accelerando._cluster.plugins import serve_store
 
 
 @pytest.fixture

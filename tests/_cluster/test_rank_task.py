@@ -14,8 +14,9 @@ import torch
 
 from accelerando._cluster import messages, rank_task
 from accelerando._cluster.driver.placement import Placed
-from accelerando._cluster.mailbox import Address, Mailbox, serve_store
+from accelerando._cluster.mailbox import Address, Mailbox
 from accelerando._cluster.messages import TaskEnd
+from accelerando._cluster.plugins import serve_store
 from accelerando._cluster.rank_task import RankTasks, serve
 from tests._cluster.worker.plain import PlainBuilder, spec_of, start_state
 from tests._engine.comm.ranks import data_of, fit_of, model_of

@@ -105,7 +105,7 @@ class Loss(nn.CrossEntropyLoss):
         return super().forward(*args)
 
 
-def fit_with(*, norm=False, unused=False, compressor=None, monitors=()):
+def fit_with(*, norm=False, compressor=None, monitors=()):
     """Return the fit of a rank of a group whose other rank can be broken."""
     formed = form(dist.HashStore(), 0, 1, seconds=5.0, address="127.0.0.1", device=CPU)
     group = ProcessGroup(formed, CPU)
@@ -119,7 +119,6 @@ def fit_with(*, norm=False, unused=False, compressor=None, monitors=()):
             control_active=spec.control.active,
             looks_at_parts=bool(spec.control.looks_at_parts),
             sums=spec.sums,
-            unused=unused,
             compressor=compressor,
         )
         group.shard = Shard(0, 2)
@@ -137,7 +136,6 @@ MESSAGES = {
     "a bucket that is measured": {"monitors": (GradientNoiseScale(),)},
     "a compressed bucket": {"compressor": TopK(0.1)},
     "statistics of BatchNorm": {"norm": True},
-    "gradients after the backward pass": {"unused": True},
 }
 
 
@@ -181,10 +179,9 @@ def test_the_order_of_buckets_is_a_message_of_ddp_itself():
 
 
 @pytest.mark.parametrize("place", ["forward", "backward", "loss", "step", "callback"])
-@pytest.mark.parametrize("wrapped", [True, False])
-def test_the_users_error_with_the_same_text_stays_the_users(place, wrapped):
+def test_the_users_error_with_the_same_text_stays_the_users(place):
     for error in ERRORS:
-        fit = fit_with(unused=not wrapped)
+        fit = fit_with()
         fit.comm.group._processes = Broken(None, "awaited")
 
         def fail(*_, error=error, **__):

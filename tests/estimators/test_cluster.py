@@ -1,6 +1,7 @@
 """The estimator's side of a cluster: what it hands over, a rank's model, what it refuses."""
 
 import pickle
+import threading
 from types import SimpleNamespace
 
 import cloudpickle
@@ -22,7 +23,7 @@ from accelerando.estimators._cluster import NetBuilder
 from accelerando.estimators._data import chunks_of
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import ModelAveraging, PeriodicAveraging
-from tests.nets import Items, classifier, parameters_of
+from tests.nets import MLP, Items, classifier, parameters_of
 
 
 def initialized(**params):
@@ -31,7 +32,7 @@ def initialized(**params):
 
 def built(net, fit_params=None):
     """Return a rank's model, from what is pickled to it."""
-    builder = NetBuilder(module._clone_for_ranks(net), rank_callbacks(net), fit_params or {})
+    builder = NetBuilder(module._settings_for_ranks(net), rank_callbacks(net), fit_params or {})
     return cloudpickle.loads(cloudpickle.dumps(builder)).build()
 
 
@@ -56,6 +57,31 @@ def test_a_rank_has_a_net_without_client_callbacks_and_data_split():
     assert replica.module_.first.out_features == 7
     assert net.callbacks[0][0] == "mine"  # the user's net is as it was
     assert net.client is not None
+
+
+def test_settings_that_cannot_be_sent_are_refused_and_those_of_callbacks_stay_here():
+    net = initialized(callbacks__print_log__sink=lambda text: None)
+    assert "callbacks__print_log__sink" not in vars(built(net).net)
+    held = MLP()
+    held.lock = threading.Lock()
+    with pytest.raises(TypeError, match=r"cannot be pickled: .*lock.*holds a lock"):
+        module._settings_for_ranks(initialized(module=held))
+
+
+def test_a_rank_gets_the_settings_of_a_users_class_and_nothing_fitted():
+    class Own(type(classifier())):
+        def __init__(self, *args, smoothing=0.0, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.smoothing = smoothing
+
+    net = Own(MLP, smoothing=0.25, verbose=0, criterion__ignore_index=9).initialize()
+    net.history_.new_epoch()
+    twin = built(net).net
+    assert type(twin).__name__ == "Own"
+    assert twin.smoothing == 0.25
+    assert twin.criterion_.ignore_index == 9
+    assert len(twin.history_) == 1  # its own first epoch
+    assert twin.module_ is not net.module_
 
 
 def test_the_model_of_a_rank_trains_and_evaluates(digits):

@@ -7,8 +7,7 @@ TrainSegment      an epoch begins, or continues with the same or with other memb
 SendState         the driver collects the state: end of an epoch, Ctrl-C, a save
 Evaluate          validation: the batches that this rank evaluates
 AverageNow        local SGD, between two epochs, before some of the members leave
-Pause             Ctrl-C, or the membership changes; to the first member, which passes it on to
-                  the others with the next update
+Pause             Ctrl-C, or the membership changes; the first member passes it on to the others
 Abandon           a member was lost while others may still be joining the process group
 Stop              the rank is released, the fit is over, or its error is about to be raised
 ================  ============================================================================
@@ -31,7 +30,7 @@ LeaveRequested    worker           SIGTERM, or it is closed: its rank is to leav
                                    the scheduler sends it when a worker is retired
 ================  ===============  ===========================================================
 
-Events of the driver's own process (never sent; :mod:`accelerando._cluster.driver.events`)
+Events of the driver's own process (never sent)
 
 ================  ===============  ===========================================================
 TrainEpoch        estimator        train to the end of the epoch
@@ -45,44 +44,16 @@ RankNotStarted    Dask             the task of a rank could not be submitted
 Tick              every 0.1 s      nothing happened; deadlines are checked
 ================  ===============  ===========================================================
 
-States and results travel as *blobs*, byte strings that :mod:`accelerando._cluster.mailbox` stores
-under a name; messages contain the names. They are JSON on the wire.
+States and results are *blobs*, byte strings in the mailbox; messages, as JSON, contain their names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from accelerando._cluster.driver.events import (
-    Close,
-    Collect,
-    EvaluateBatches,
-    Interrupt,
-    ProgressSeen,
-    RankId,
-    RankNotStarted,
-    Surveyed,
-    TaskEnd,
-    Tick,
-    TrainEpoch,
-)
-
-# The driver uses its own events under the name of this module, too.
-__all__ = [
-    "Close",
-    "Collect",
-    "EvaluateBatches",
-    "Interrupt",
-    "ProgressSeen",
-    "RankId",
-    "RankNotStarted",
-    "Surveyed",
-    "TaskEnd",
-    "Tick",
-    "TrainEpoch",
-]
-
+RankId: TypeAlias = str
 Outcome: TypeAlias = Literal["epoch", "paused", "lost", "averaged"]
 
 # Parts of a state, by the names of ``accelerando._engine.state.Part``.
@@ -118,12 +89,9 @@ class TrainSegment:
     seconds : float
         The training time of the run so far.
     threads : tuple of int or None
-        The threads that Dask gave to the workers of this machine, and the ranks that share them;
-        None leaves the number of threads as it is.
+        The threads of the workers of this machine, and the ranks that share them, if they matter.
     chunks, deposit : tuple of int, str or None
         The chunks of a Dask array that this rank trains on; the name under which new ones arrive.
-    unused : bool or None
-        Whether some parameter receives no gradient; None if not yet known.
     careful : bool
         After a failure: the first member reports before each update, all members knock first.
     """
@@ -142,7 +110,6 @@ class TrainSegment:
     threads: tuple[int, int] | None = None
     chunks: tuple[int, ...] = ()
     deposit: str | None = None
-    unused: bool | None = None
     careful: bool = False
 
 
@@ -212,14 +179,10 @@ class SegmentEnded:
         ``epoch`` (to its end), ``paused``, ``lost`` (contact to a member) or ``averaged``.
     update, averagings, since : int
         The state of this rank: its update, averagings, and updates since the last one.
-    unused : bool or None
-        See :class:`TrainSegment`.
     begun, reason : bool, str
-        Whether this rank had the state of the segment's source: an update may have begun. If not,
-        its state is the one it had before the segment; why the process group was not formed.
+        Whether this rank had the source's state, so that an update may have begun; or why not.
     own, sizes : dict, tuple of float
-        At the end of an epoch with other members: attributes that forward passes have changed, as
-        texts, and numbers that differ if parameters do; all members should have the same.
+        At the end of an epoch: attributes that forward passes changed, numbers of parameters.
     """
 
     rank: RankId
@@ -228,7 +191,6 @@ class SegmentEnded:
     update: int
     averagings: int = 0
     since: int = 0
-    unused: bool | None = None
     begun: bool = True
     reason: str = ""
     own: dict[str, str] = field(default_factory=dict)
@@ -313,10 +275,7 @@ class WorkerJoined:
 
 @dataclass(frozen=True)
 class WorkerLeft:
-    """A worker left the cluster; its address does not come back.
-
-    Dask forgets a worker that is `retired` before the worker ends: its rank may still be there.
-    """
+    """A worker left for good; if it is `retired`, its rank may still be there."""
 
     worker: str
     retired: bool = False
@@ -327,6 +286,108 @@ class LeaveRequested:
     """A worker is about to leave, and waits a while for its rank."""
 
     worker: str
+
+
+# -- events: of the driver's own process ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainEpoch:
+    """Train to the end of an epoch.
+
+    Attributes
+    ----------
+    epoch, until : int
+        The current epoch, and the epoch at which the fit ends.
+    update, averagings : int
+        The position of the driver's state.
+    changed : bool
+        Whether the driver's model was changed since it was collected: ranks have to load it.
+    patch : dict
+        See ``TrainSegment``.
+    batch_size, next_batch_size : int or None
+        What a schedule plans for this epoch and for the next one; None if it is not known ahead.
+    n_examples : int or None
+        Training rows, if known.
+    """
+
+    epoch: int
+    until: int
+    update: int = 0
+    averagings: int = 0
+    changed: bool = False
+    patch: dict[str, Any] = field(default_factory=dict)
+    batch_size: int | None = None
+    next_batch_size: int | None = None
+    n_examples: int | None = None
+
+
+@dataclass(frozen=True)
+class EvaluateBatches:
+    """Evaluate the first `batches` validation batches with the model of `update`."""
+
+    batches: int
+    update: int
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Collect the replicas of `update`, if the ranks have them."""
+
+    update: int
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """The user pressed Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class Close:
+    """End all ranks."""
+
+
+@dataclass(frozen=True)
+class TaskEnd:
+    """How the Dask task of a rank ended although nobody stopped it, and why in a sentence.
+
+    ``finished`` (the rank could not reach the mailbox), ``cancelled`` (Dask lost its data),
+    ``killed`` (Dask gave the task up after its worker or its data were lost), ``unreachable`` (a
+    RuntimeError or an OSError while it started), ``raised`` (any other exception).
+    """
+
+    status: Literal["finished", "cancelled", "killed", "unreachable", "raised"]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What Dask knows now: all workers, the tasks of ranks that ended, workers that are closing."""
+
+    workers: tuple[str, ...]
+    tasks: Mapping[RankId, TaskEnd] = field(default_factory=dict)
+    closing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ProgressSeen:
+    """The first member reported its progress; see ``LiveProgress`` of the driver."""
+
+    update: int
+    update_seconds: float
+    period: int = 1
+
+
+@dataclass(frozen=True)
+class RankNotStarted:
+    """The task could not be submitted: the worker that was to receive the data left."""
+
+    rank: RankId
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed."""
 
 
 Answer: TypeAlias = RankReady | SegmentEnded | RankRaised | StateSent | BatchesEvaluated

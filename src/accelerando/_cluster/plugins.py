@@ -1,10 +1,11 @@
-"""Plugins of a run: the scheduler serves its mailbox, workers wait for their ranks to leave.
+"""Plugins on the processes of a cluster: a mailbox, notice before leaving, a shield from Ctrl-C.
 
 The scheduler outlives every worker and knows which ones join, leave, and are about to leave. If it
 cannot serve the mailbox (it has no torch, or its ports are closed to the driver), the driver does.
 
 A worker that gets SIGTERM (preemption), is retired or closed tells the driver, and waits a while
-until its rank has left the membership: no update is lost.
+until its rank has left the membership: no update is lost. While a fit or a search runs, Ctrl-C is
+for the driver only.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distributed import SchedulerPlugin, WorkerPlugin
+from distributed import LocalCluster, NannyPlugin, SchedulerPlugin, WorkerPlugin
 
-from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone, serve_store
+from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone, new_secret
 from accelerando._cluster.messages import LeaveRequested, WorkerEvent, WorkerJoined, WorkerLeft
-from accelerando._cluster.seal import new_secret
 from accelerando._dask import (
     drop_late,
     forget_plugin,
@@ -32,10 +34,13 @@ from accelerando._dask import (
     plugin_of,
     ranks_on,
 )
-from accelerando._shield import unregister
+
+if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and torch takes seconds
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 _GRACE_SECONDS = 25.0  # for a rank to leave; SLURM and Kubernetes kill 30 s after SIGTERM
 _LOOK_SECONDS = 0.02
+_TELL_SECONDS = 3.0  # for all workers to answer
 
 # -- what Dask says ------------------------------------------------------------------------------
 
@@ -73,6 +78,18 @@ def ends_by_sigterm(worker: Any) -> bool:
 
 
 # -- on the scheduler -----------------------------------------------------------------------------
+
+
+def serve_store(host: str) -> TCPStore:
+    """Serve a store on one address of this machine, on a free port."""
+    from accelerando._engine._torch import make_store
+
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.bind((host, 0))
+    listener.listen(4096)
+    port = listener.getsockname()[1]
+    store: TCPStore = make_store(host, port, is_master=True, master_listen_fd=listener.detach())
+    return store
 
 
 class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
@@ -197,6 +214,80 @@ def _leave_and_end() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+# -- a shield from Ctrl-C, on workers and nannies --------------------------------------------------
+
+_shields = 0  # plugins that shield this process
+_interrupt: Any = None  # the handler of SIGINT, before the first of them
+_ended: set[str] = set()  # names of those that were removed before they arrived
+
+
+class _Shield:
+    """A plugin that makes a process ignore the driver's Ctrl-C while it is registered.
+
+    A terminal sends SIGINT to all processes of its process group, and so does Jupyter: not only to
+    the driver, which stops after the current update, but also to the workers that it has started.
+    Processes on other hosts, of other groups, and workers that are threads of the driver are left
+    alone.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.group, self.host = os.getpgid(0), socket.gethostname()
+        self.active = False
+
+    def setup(self, *_: Any, **__: Any) -> None:
+        """Ignore Ctrl-C. Dask calls this for workers that join later, too."""
+        global _shields, _interrupt  # noqa: PLW0603  the handlers of a process are global, too
+        same_group = os.getpgid(0) == self.group and socket.gethostname() == self.host
+        if self.active or self.name in _ended or not same_group or not _in_main_thread():
+            return
+        self.active = True
+        _shields += 1
+        if _shields == 1:
+            _interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Restore the handler when nobody needs the shield any more."""
+        global _shields, _interrupt  # noqa: PLW0603
+        if not self.active:
+            return
+        self.active = False
+        _shields -= 1
+        if _shields == 0 and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            before, _interrupt = _interrupt, None
+            signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kind, plugin = type(self).__name__, type(self).__mro__[2]
+
+        def load(state: dict[str, Any]) -> Any:
+            # Pickled by value, because Dask sends a plugin to all workers, and one that cannot load
+            # it does not start: those without accelerando, or with another one, ignore it.
+            try:
+                from importlib import import_module
+
+                module = import_module("accelerando._cluster.plugins")
+                shield = object.__new__(getattr(module, kind))
+            except (ImportError, AttributeError):
+                return plugin()
+            vars(shield).update(state)
+            return shield
+
+        return load, (vars(self),)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+class WorkerShield(_Shield, WorkerPlugin):  # type: ignore[misc]
+    """Shield workers."""
+
+
+class NannyShield(_Shield, NannyPlugin):  # type: ignore[misc]
+    """Shield nannies that are processes of their own: they would end their workers."""
+
+
 # -- on the driver --------------------------------------------------------------------------------
 
 
@@ -216,9 +307,63 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
         mailbox = Mailbox(Address(host, store.port, plugin.secret), store)
     leave = LeavePlugin(run, mailbox.address)
     try:
-        client.register_plugin(leave)
+        tell_workers(client, lambda: client.register_plugin(leave))
         yield mailbox
     finally:
         unregister(client, leave.name)
         with contextlib.suppress(Exception):
             client.unregister_scheduler_plugin(plugin.name)
+
+
+@contextmanager
+def shielded(client: Any) -> Iterator[None]:
+    """Let no worker of a client's cluster end by Ctrl-C inside the block.
+
+    The one implementation for fits and searches.
+    """
+    name = f"accelerando-shield-{uuid.uuid4().hex[:12]}"
+    nannies = not isinstance(client.cluster, LocalCluster)  # whose nannies are in this process
+    with contextlib.ExitStack() as stack:
+        # Removed also if Ctrl-C comes while it is registered.
+        stack.callback(unregister, client, name)
+        if nannies:
+            stack.callback(unregister, client, name, nanny=True)
+            tell_workers(client, lambda: client.register_plugin(NannyShield(name)))
+        tell_workers(client, lambda: client.register_plugin(WorkerShield(name)))
+        yield
+
+
+def tell_workers(client: Any, call: Callable[[], Any]) -> None:
+    """Let Dask ask all workers for something, and wait a while for their answers.
+
+    A process that hangs would answer when Dask has given it up, minutes later. Whenever it goes on,
+    it does what it was asked for.
+    """
+
+    async def ask() -> None:
+        asked = asyncio.ensure_future(call())
+        done, _ = await asyncio.wait({asked}, timeout=_TELL_SECONDS)
+        if done:
+            asked.result()
+        else:
+            asked.add_done_callback(lambda late: late.cancelled() or late.exception())
+
+    client.sync(ask)
+
+
+def unregister(client: Any, name: str, *, nanny: bool = False) -> None:
+    """Remove a plugin from all workers, or nannies."""
+    try:
+        tell_workers(client, lambda: client.unregister_worker_plugin(name, nanny=nanny))
+    except Exception:  # a worker that is just starting does not have it yet, or the cluster is gone
+        with contextlib.suppress(Exception):
+            tell_workers(client, lambda: client.run(_end, name, nanny=nanny, on_error="ignore"))
+
+
+def _end(name: str, dask_worker: Any = None) -> None:
+    """Remove a plugin on a worker; do not begin it if it arrives later."""
+    _ended.add(name)
+    plugin = None if dask_worker is None else dask_worker.plugins.get(name)
+    if isinstance(plugin, _Shield):
+        del dask_worker.plugins[name]
+        plugin.teardown()

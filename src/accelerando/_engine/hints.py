@@ -58,23 +58,6 @@ def one_number(loss: torch.Tensor) -> torch.Tensor:
     return loss.reshape(())
 
 
-def check_graph(loss: torch.Tensor) -> None:
-    """Refuse a backward pass inside of the backward pass, which DDP does not know."""
-    seen, waiting = set(), [loss.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if node.name() == "CheckpointFunctionBackward":
-            raise UnsupportedError(
-                "The module uses reentrant checkpointing, which PyTorch's DistributedDataParallel "
-                "does not support. Pass use_reentrant=False to torch.utils.checkpoint.checkpoint, "
-                "or train in this process (client=None)."
-            )
-        waiting.extend(following for following, _ in node.next_functions)
-
-
 def _replace(error: Exception, y: Any, module: nn.Module) -> None:
     """Raise a sentence instead of an error whose cause is certain."""
     text = str(error)

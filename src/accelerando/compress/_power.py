@@ -21,8 +21,9 @@ class PowerSGD(Compressor):
     rank : int, default=2
         The rank of the approximation; at least 1.
     start : int, default=10
-        The number of updates with uncompressed gradients at the beginning and after each change of
-        the ranks; at least 2, which is a requirement of PyTorch's hook.
+        The number of updates with uncompressed gradients after the first one, which is never
+        compressed, at the beginning and after each change of the ranks; at least 2, which is a
+        requirement of PyTorch's hook.
 
     References
     ----------

@@ -15,6 +15,8 @@ from sklearn.callback import CallbackSupportMixin
 PIECES = ("batch_size", "compression", "sync")  # parameters with parameters, such as sync__period
 LATER = (*PIECES, "iterator_train", "iterator_valid", "dataset")  # read by the next fit
 SKORCH_LR = 0.01
+# Private attributes of scikit-learn's callbacks, which clone() copies by itself.
+SKLEARN_CALLBACKS = ("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx")
 
 
 class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[misc]
@@ -121,7 +123,7 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         try:
             twin: Self = super().__sklearn_clone__()
         except (TypeError, AttributeError) as error:
-            raise _cannot_copy(self, "cloned", error) from None
+            raise cannot_copy(self, "cloned", error) from None
         finally:
             self.client = client
         twin.client = client
@@ -147,16 +149,16 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         try:
             state["__cuda_dependent_attributes__"] = cloudpickle.dumps(taken)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise _cannot_copy(self, "pickled", error) from None
+            raise cannot_copy(self, "pickled", error) from None
         return state
 
     def _get_param_names(self) -> list[str]:
-        # scikit-learn's callbacks live in private attributes that clone() copies by itself.
-        private = ("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx")
-        return [name for name in super()._get_param_names() if not name.startswith(private)]
+        names = super()._get_param_names()
+        return [name for name in names if not name.startswith(SKLEARN_CALLBACKS)]
 
 
-def _cannot_copy(net: Any, how: str, error: Exception) -> TypeError:
+def cannot_copy(net: Any, how: str, error: Exception) -> TypeError:
+    """Return the error about a net that cannot be cloned or pickled."""
     return TypeError(
         f"This {type(net).__name__} cannot be {how}: {error}. The module, or another parameter, "
         "holds a lock, an open file, a connection or a function without a name. Pass the class of "

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import cloudpickle
 import torch
-from sklearn.base import clone
 from skorch.callbacks import (
     LRScheduler,
 )
@@ -31,6 +32,7 @@ from accelerando._engine.loop import Fit
 from accelerando._engine.model import Components, Model
 from accelerando._engine.runtime.channels_last import settle
 from accelerando._engine.runtime.process import Interrupt
+from accelerando.estimators._base import SKLEARN_CALLBACKS, cannot_copy
 from accelerando.estimators._check_ranks import (
     check_callbacks,
     check_division,
@@ -58,28 +60,31 @@ from accelerando.sync import Averaging
 
 @dataclass
 class NetBuilder:
-    """Builds the model of a rank from a clone of the user's net; pickled to the workers.
+    """Builds the model of a rank from the settings of the user's net; pickled to the workers.
 
     Attributes
     ----------
-    net : estimator
-        A clone without callbacks and client.
+    net : bytes
+        The pickled class and settings of a net that is not fitted.
     callbacks : list of (str, callback)
         Those that act in every update.
     fit_params : dict
         Further arguments of the module's ``forward``.
     """
 
-    net: Any
+    net: bytes
     callbacks: list[tuple[str, Any]] = field(default_factory=list)
     fit_params: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self) -> RankModel:
         """Initialize the net and return it as a rank's model."""
-        self.net.initialize()
-        self.net.callbacks_ = self.callbacks
-        self.net.history_.new_epoch()
-        return RankNet(self.net, self.fit_params)
+        kind, settings = cloudpickle.loads(self.net)
+        net = kind.__new__(kind)
+        vars(net).update(settings)
+        net.initialize()
+        net.callbacks_ = self.callbacks
+        net.history_.new_epoch()
+        return RankNet(net, self.fit_params)
 
 
 class RankNet:
@@ -207,7 +212,7 @@ def cluster_trainer(
     job = ClusterJob(
         client=net.client,
         fit=fit,
-        builder=NetBuilder(_clone_for_ranks(net), copies_for_ranks(net), fit.spec.fit_params),
+        builder=NetBuilder(_settings_for_ranks(net), copies_for_ranks(net), fit.spec.fit_params),
         feed=placement.plan_feed(fit.feed, options, net.iterator_train),
         validation=_plan_validation(net, datasets[1], fit.feed),
         content=placement.content_of(fit.feed, datasets[1]),
@@ -251,6 +256,18 @@ def _checking(net: Any, fit: Fit, dataset: Any) -> Callable[[bool], None]:
     return check
 
 
+def known_step(net: Any, results: Sequence[tuple[torch.Tensor, Any]]) -> Any:
+    """Return a validation step that looks up what ranks have computed."""
+    known = iter(results)
+
+    def look_up(batch: Any, **fit_params: Any) -> dict[str, Any]:
+        net._set_training(False)  # as if the batch had been evaluated here
+        loss, y_pred = next(known)
+        return {"loss": loss, "y_pred": y_pred}
+
+    return look_up
+
+
 def _add_batches(net: Any, records: Sequence[Mapping[str, float]]) -> None:
     """Append the batches of new updates to skorch's history."""
     events = [cb.event_name for _, cb in rank_callbacks(net) if isinstance(cb, LRScheduler)]
@@ -265,13 +282,21 @@ def _add_batches(net: Any, records: Sequence[Mapping[str, float]]) -> None:
     )
 
 
-def _clone_for_ranks(net: Any) -> Any:
-    callbacks, net.callbacks = net.callbacks, None  # they stay here, and some cannot be cloned
-    try:
-        replica = clone(net)
-    finally:
-        net.callbacks = callbacks
-    return replica.set_params(
+def _settings_for_ranks(net: Any) -> bytes:
+    """Return the class of a net and its settings, without what is fitted, pickled.
+
+    A clone would copy the user's module once more, and callbacks that stay here.
+    """
+    here = ("callbacks__", "_modules", "_criteria", "_optimizers", *SKLEARN_CALLBACKS)
+    settings = {
+        name: value
+        for name, value in vars(net).items()
+        if not name.endswith("_") and not name.startswith(here)
+    }
+    settings.update(
+        history_=None,
+        initialized_=False,
+        virtual_params_={},
         callbacks="disable",
         train_split=None,
         verbose=0,
@@ -280,6 +305,11 @@ def _clone_for_ranks(net: Any) -> Any:
         ema=None,  # the rank has the state, and with it the average
         sync=None,  # one process that averages would be refused; the strategy is in the spec
     )
+    try:
+        made: bytes = cloudpickle.dumps((type(net), settings))
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise cannot_copy(net, "pickled", error) from None
+    return made
 
 
 def data_owners(dataset: Any) -> list[Any]:

@@ -303,8 +303,7 @@ class AdaptiveNet(Results, ConfiguredNet):
             state.end_epoch()
             position = state.position
             self.history.record("train_batch_count", len(self.history[-1, "batches"]))
-            plain = valid is None or (self.client is None and self.ema is None)
-            step = self.validation_step if plain else self._validation_step(trainer)
+            step = self._validation_step(None if valid is None else trainer.evaluate())
             self.run_single_epoch(valid, False, "valid", step, **fit.spec.fit_params)
             checks.look_at_epoch(position.update, last_row(self.history_)["batches"])
             state.seconds = fit.clock()
@@ -326,6 +325,14 @@ class AdaptiveNet(Results, ConfiguredNet):
                 position.until = position.epoch
             interrupt.check()
         whole.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes=dict)
+
+    def _validation_step(self, results: Any) -> Any:
+        """Return what skorch's loop calls for each validation batch, or that knows its result."""
+        if results is not None:
+            from accelerando.estimators._cluster import known_step
+
+            return known_step(self, results)
+        return self.validation_step if self.ema is None else self._averaged_step()
 
     def _begin_epoch(self, parts: dict[str, Any]) -> None:
         position = self._state_.position
@@ -353,7 +360,9 @@ class AdaptiveNet(Results, ConfiguredNet):
 
     def _predictor(self, X: Any) -> Any:
         """Return the methods of skorch, or those of Results around them."""
-        plain = self.client is None and self.ema is None and not hasattr(X, "__dask_graph__")
+        # During a fit the module of this process is at hand, and the workers are busy.
+        here = self.client is None or vars(self).get("_trainer_") is not None
+        plain = here and self.ema is None and not hasattr(X, "__dask_graph__")
         return super(Results, self) if plain else super()
 
     def predict(self, X: Any) -> Any:

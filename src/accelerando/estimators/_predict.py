@@ -15,8 +15,8 @@ from skorch.dataset import get_len
 from skorch.utils import multi_indexing
 from torch.utils.data import Dataset
 
+from accelerando._cluster.plugins import shielded
 from accelerando._cluster.predictions import predict_chunks, whole_rows
-from accelerando._shield import shielded
 from accelerando.estimators._skorch import in_memory
 from accelerando.exceptions import UnsupportedError
 

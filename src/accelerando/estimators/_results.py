@@ -86,12 +86,10 @@ class Results:
         client: Any
         ema: float | None
         verbose: int
-        _set_training: Any
         _checkpoints_: CheckpointWriter | None
         checkpoint: str | os.PathLike[str] | None
 
         def check_is_fitted(self) -> None: ...
-        def validation_step(self, batch: Any, **fit_params: Any) -> Any: ...
 
     # -- progress ---------------------------------------------------------------------------------
 
@@ -107,20 +105,6 @@ class Results:
         hooks.progress = progress
 
     # -- during a fit -----------------------------------------------------------------------------
-
-    def _validation_step(self, trainer: Trainer) -> Any:
-        """Return the step that skorch's loop over the validation batches calls."""
-        results = trainer.evaluate()
-        if results is None:
-            return self._averaged_step()
-        known = iter(results)
-
-        def look_up(batch: Any, **fit_params: Any) -> dict[str, Any]:
-            self._set_training(False)  # as if the batch had been evaluated here
-            loss, y_pred = next(known)
-            return {"loss": loss, "y_pred": y_pred}
-
-        return look_up
 
     def _note_end(self, fit: Fit, error: BaseException, interrupt: Interrupt) -> None:
         """Keep what a later ``partial_fit`` needs to continue, unless a callback ended the run."""
@@ -202,9 +186,7 @@ class Results:
         prepare_average(self)
 
     def _averaged_step(self) -> Any:
-        """Return the validation step, which uses the average if there is one."""
-        if self.ema is None:
-            return self.validation_step
+        """Return the validation step with the average of the weights."""
         from accelerando.estimators._average import averaged_step
 
         return averaged_step(self)

@@ -38,8 +38,6 @@ __all__ = [
     "Every",
     "GradualWarmup",
     "LinearScaling",
-    "NoiseScale",
-    "NormTest",
     "PlateauPolicy",
     "Policy",
     "Signals",

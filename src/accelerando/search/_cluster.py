@@ -24,8 +24,8 @@ from typing import Any
 import cloudpickle
 from distributed import Client, Future
 
+from accelerando._cluster.plugins import shielded
 from accelerando._dask import stop_listening
-from accelerando._shield import shielded
 from accelerando.search._copies import StateCopies, StateLocation
 from accelerando.search._data import Data
 from accelerando.search._losses import LostTasks, Task, error_of, is_loss

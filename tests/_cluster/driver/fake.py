@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from dataclasses import fields, is_dataclass
 
+import pytest
+
 from accelerando._cluster.driver.machine import step
 from accelerando._cluster.driver.sizing import Limits, Sizing
 from accelerando._cluster.driver.state import (
@@ -119,3 +121,37 @@ def said(action: Send) -> list[str]:
     command = action.command
     assert is_dataclass(command)
     return [f"{f.name}={getattr(command, f.name)}" for f in fields(command)]
+
+
+def texts(fit: Fit, event: str) -> list[str]:
+    """Return the lines of one kind in the log."""
+    return [a.text for a in fit.all if isinstance(a, Log) and a.event == event]
+
+
+def segments(fit: Fit) -> list[StartSegment]:
+    """Return the segments so far."""
+    return [action for action in fit.all if isinstance(action, StartSegment)]
+
+
+def transitions(rows):
+    """Parametrize a test with rows: given, event, seconds later, phase after, actions."""
+    ids = [f"{row[0].__name__}-{type(row[1]).__name__}" for row in rows]
+    return pytest.mark.parametrize("row", rows, ids=ids)
+
+
+def check_transition(row) -> None:
+    given, event, after, phase, actions = row
+    fit = given()
+    assert fit.on(event, after) == actions
+    assert fit.phase is phase
+
+
+def asked(fit: Fit) -> dict[str, str]:
+    """Return the blobs that are awaited, by rank."""
+    return {rank: request.blob for rank, request in fit.state.requests.items()}
+
+
+def send(fit: Fit, rank: str) -> list[str]:
+    """Let a rank send the state that it was asked for."""
+    key = fit.state.ranks[rank].key
+    return fit.on(StateSent(rank, asked(fit)[rank], key.update, key.averagings))

@@ -20,7 +20,7 @@ from accelerando._cluster.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from tests._cluster.driver.fake import WORKERS, Fit
+from tests._cluster.driver.fake import WORKERS, Fit, check_transition, transitions
 
 
 def idle():
@@ -250,15 +250,9 @@ TRANSITIONS = [
 # fmt: on
 
 
-@pytest.mark.parametrize(
-    ("given", "event", "after", "phase", "actions"),
-    TRANSITIONS,
-    ids=[f"{row[0].__name__}-{type(row[1]).__name__}" for row in TRANSITIONS],
-)
-def test_transition(given, event, after, phase, actions):
-    fit = given()
-    assert fit.on(event, after) == actions
-    assert fit.phase is phase
+@transitions(TRANSITIONS)
+def test_transition(row):
+    check_transition(row)
 
 
 def test_calls_come_one_after_the_other():

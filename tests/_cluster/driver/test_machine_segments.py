@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelerando._cluster.driver.state import Fail, Log, Phase, StartSegment
+from accelerando._cluster.driver.state import Fail, Phase, StartSegment
 from accelerando._cluster.messages import (
     BatchSizeChanged,
     CheckpointSent,
@@ -15,21 +15,13 @@ from accelerando._cluster.messages import (
     UpdateTimed,
     WorkerLeft,
 )
-from tests._cluster.driver.fake import WORKERS, Fit
+from tests._cluster.driver.fake import WORKERS, Fit, segments, texts
 from tests._cluster.driver.test_machine import (
     idle_after_epoch,
     one_left_to_answer,
     training,
     training_with_spare,
 )
-
-
-def texts(fit, event):
-    return [a.text for a in fit.all if isinstance(a, Log) and a.event == event]
-
-
-def segments(fit):
-    return [action for action in fit.all if isinstance(action, StartSegment)]
 
 
 def test_a_late_joiner_is_in_the_next_segment():

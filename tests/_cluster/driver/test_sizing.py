@@ -8,6 +8,7 @@ from accelerando._cluster.driver.sizing import (
     Bound,
     Limits,
     Sizing,
+    plural,
     ranks_for,
     threads_each,
     threads_for,
@@ -123,3 +124,7 @@ def test_ranks_of_a_machine_divide_the_threads_of_its_workers():
     }  # fmt: skip
     assert threads_each(8, 2, processors=4) == 2
     assert threads_each(1, 3, processors=4) == 1
+
+
+def test_plurals():
+    assert [plural(n, "rank") for n in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]

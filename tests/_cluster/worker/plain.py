@@ -10,8 +10,9 @@ import torch
 
 from accelerando._cluster.driver.placement import ArrayPlan, Placed, ValidationPlan
 from accelerando._cluster.job import RankSpec
-from accelerando._cluster.mailbox import Address, Mailbox, serve_store
+from accelerando._cluster.mailbox import Address, Mailbox
 from accelerando._cluster.messages import Stop, TrainSegment
+from accelerando._cluster.plugins import serve_store
 from accelerando._cluster.worker.rank import Rank
 from accelerando._engine._torch import pack
 from accelerando._engine.data.feed import epoch_order

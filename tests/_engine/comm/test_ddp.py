@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from accelerando._engine.comm.ddp import DDPAllReduce
+from accelerando._engine.comm.ddp import Carrier, DDPAllReduce, TailLoss
 from accelerando._engine.comm.process_group import LostContact
 from accelerando._engine.data.feed import Batch
 from accelerando._engine.step import grad_norm, update
 from accelerando.exceptions import ClusterError
 from accelerando.monitor import GradientNoiseScale
 from tests._engine.comm.ranks import (
+    MLP,
     column,
     data_of,
     fit_of,
@@ -26,7 +27,7 @@ from tests._engine.comm.ranks import (
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 
 
-def ddp_fit(group, model=None, *, unused=None, compressor=None, monitors=(), **settings):
+def ddp_fit(group, model=None, *, compressor=None, monitors=(), **settings):
     """Return a fit of one rank."""
     model = model or model_of(norm=True, momentum=0.9)
 
@@ -37,7 +38,6 @@ def ddp_fit(group, model=None, *, unused=None, compressor=None, monitors=(), **s
             control_active=spec.control.active,
             looks_at_parts=bool(spec.control.looks_at_parts),
             sums=spec.sums,
-            unused=unused,
             compressor=compressor,
         )
 
@@ -49,9 +49,8 @@ def trained(size, make_model=None, **settings):
 
     def work(group):
         fit = train(ddp_fit(group, make_model and make_model(), **settings))
-        wrapped = fit.comm.wrapped is not None
         fit.comm.close()
-        return fit, wrapped
+        return fit
 
     return on_ranks(size, work)
 
@@ -108,18 +107,17 @@ def test_ranks_yield_what_one_process_does(name, size):
     one = train(fit_of(MODELS[name]()))
     expected = [*one.model.module.state_dict().values(), *one.model.parameters]
     found = trained(size, MODELS[name])
-    for fit, wrapped in found:
-        assert wrapped
+    for fit in found:
         tensors = [*fit.model.module.state_dict().values(), *fit.model.parameters]
         torch.testing.assert_close(tensors, expected, **EXACT)
-        assert torch.equal(flat(fit.model.module), flat(found[0][0].model.module))
+        assert torch.equal(flat(fit.model.module), flat(found[0].model.module))
         assert column(fit, "loss") == pytest.approx(column(one, "loss"), rel=1e-6)
         assert column(fit, "grad_norm") == pytest.approx(column(one, "grad_norm"), rel=1e-6)
 
 
 def test_a_parameter_that_nobody_used_has_no_gradient():
     """Momentum and weight decay treat zero and None differently."""
-    for fit, _ in trained(2, MODELS["parameters without gradient"]):
+    for fit in trained(2, MODELS["parameters without gradient"]):
         assert fit.model.module.never.weight.grad is None
         assert fit.model.module.base.weight.grad is not None
 
@@ -147,7 +145,7 @@ def test_a_rank_without_rows_only_fills_in():
 
     def work(group):
         rank = group.shard.rank
-        fit = ddp_fit(group, model_of(norm=True), unused=False)
+        fit = ddp_fit(group, model_of(norm=True))
         held = int(rank < 2)
         rows = slice(rank, rank + 1) if held else slice(0, 1)
         result = update(fit, plan_of(2), Batch((X[rows], y[rows]), 2, None, held))
@@ -164,7 +162,7 @@ def test_a_rank_without_rows_only_fills_in():
 
 def test_a_pause_of_one_rank_reaches_all_with_the_next_update():
     def work(group):
-        fit = ddp_fit(group, unused=False)
+        fit = ddp_fit(group)
         batch = Batch(data_of(6), 12, None, 6)
         group.pause = group.shard.rank == 1
         update(fit, plan_of(12), batch)
@@ -178,7 +176,7 @@ def test_a_pause_of_one_rank_reaches_all_with_the_next_update():
 @pytest.mark.parametrize("fixed", [None, 3], ids=["in one piece", "micro-batches"])
 def test_a_rank_that_is_alone_pauses_when_it_wants_to(fixed):
     def work(group):
-        fit = ddp_fit(group, model_of(), unused=False)
+        fit = ddp_fit(group, model_of())
         fit.state.micro_batch.whole, fit.state.micro_batch.fixed = fixed is None, fixed
         batch = Batch(data_of(6), 6, None, 6)
         update(fit, plan_of(6), batch)
@@ -192,7 +190,7 @@ def test_a_rank_that_is_alone_pauses_when_it_wants_to(fixed):
 
 def test_different_plans_are_an_error():
     def work(group):
-        fit = ddp_fit(group, model_of(), unused=False, monitors=[GradientNoiseScale()])
+        fit = ddp_fit(group, model_of(), monitors=[GradientNoiseScale()])
         batch = Batch(data_of(6), 12, None, 6)
         update(fit, plan_of(12), batch)
         with pytest.raises(ClusterError, match="decided differently"):
@@ -203,7 +201,7 @@ def test_different_plans_are_an_error():
 
 
 def test_bytes_are_those_of_a_ring_with_the_tail():
-    for fit, _ in trained(3, model_of):
+    for fit in trained(3, model_of):
         n_parameters = len(flat(fit.model.module))
         assert set(column(fit, "bytes")) == {2.0 * 2 * 8 * (n_parameters + 3)}
         assert min(column(fit, "wait_seconds")) >= 0
@@ -212,7 +210,7 @@ def test_bytes_are_those_of_a_ring_with_the_tail():
 def test_clocks_of_the_ranks_are_averaged():
     def work(group):
         rank = group.shard.rank
-        fit = ddp_fit(group, model_of(), unused=False, monitors=[GradientNoiseScale()])
+        fit = ddp_fit(group, model_of(), monitors=[GradientNoiseScale()])
         batch = Batch(data_of(6), 12, None, 6)
         update(fit, plan_of(12), batch)
         first = fit.comm.mean_seconds(1.0 + rank)
@@ -226,17 +224,16 @@ def test_clocks_of_the_ranks_are_averaged():
         assert second == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize("unused", [False, None], ids=["in DDP", "after the backward pass"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("hidden", [8, 80_000], ids=["one bucket", "several buckets"])
-def test_norms_of_the_ranks_gradients(unused, reduction, hidden):
+def test_norms_of_the_ranks_gradients(reduction, hidden):
     criterion = nn.CrossEntropyLoss(reduction=reduction)
     X, y = data_of(9)
     shares = [(X[rank::2], y[rank::2]) for rank in range(2)]  # five rows and four
 
     def work(group):
         model = model_of(hidden=hidden, criterion=criterion, lr=1e-6)
-        fit = ddp_fit(group, model, unused=unused, monitors=[GradientNoiseScale()])
+        fit = ddp_fit(group, model, monitors=[GradientNoiseScale()])
         data = shares[group.shard.rank]
         result = update(fit, plan_of(9), Batch(data, 9, None, len(data[0])))
         fit.comm.close()
@@ -254,21 +251,7 @@ def test_norms_of_the_ranks_gradients(unused, reduction, hidden):
         assert noise.square == pytest.approx(expected, rel=1e-5)
 
 
-# -- DDP or not -----------------------------------------------------------------------------------
-
-
-def test_after_the_first_update_ddp_is_used():
-    def work(group):
-        fit = ddp_fit(group, model_of())
-        assert fit.comm.wrapped is None
-        assert fit.comm.module(fit.model.module) is fit.comm.carrier
-        update(fit, plan_of(12), Batch(data_of(6), 12, None, 6))
-        assert fit.comm.unused is False
-        assert fit.comm.wrapped is not None
-        assert fit.comm.module(fit.model.module) is not fit.comm.carrier
-        fit.comm.close()
-
-    on_ranks(2, work)
+# -- numbers and losses of contact ---------------------------------------------------------------
 
 
 def test_sums_for_measurements():
@@ -284,11 +267,10 @@ def test_sums_for_measurements():
     assert on_ranks(2, work) == [([2.0, 1.0], 2.0)] * 2
 
 
-@pytest.mark.parametrize("unused", [False, True], ids=["in DDP", "after the backward pass"])
 @pytest.mark.parametrize("norm", [False, True], ids=["plain", "BatchNorm"])
-def test_a_rank_that_leaves_is_noticed_during_an_update(unused, norm):
+def test_a_rank_that_leaves_is_noticed_during_an_update(norm):
     def work(group):
-        fit = ddp_fit(group, model_of(norm=norm), unused=unused)
+        fit = ddp_fit(group, model_of(norm=norm))
         batch = Batch(data_of(6), 12, None, 6)
         update(fit, plan_of(12), batch)
         if group.shard.rank == 1:
@@ -307,7 +289,7 @@ def test_a_rank_that_leaves_is_noticed_during_an_update(unused, norm):
 def test_a_closed_communicator_leaves_the_module_as_it_was():
     def work(group):
         model = model_of(norm=True)
-        comm = ddp_fit(group, model, unused=False).comm
+        comm = ddp_fit(group, model).comm
         assert "forward" in vars(model.module.norm)
         comm.close()
         assert "forward" not in vars(model.module.norm)
@@ -315,3 +297,29 @@ def test_a_closed_communicator_leaves_the_module_as_it_was():
         model.module(data_of(4)[0]).sum().backward()
 
     on_ranks(1, work)
+
+
+# -- the tail -------------------------------------------------------------------------------------
+
+
+def test_the_tail_is_in_double_precision_only_if_all_parameters_are():
+    assert Carrier(MLP(), None, 3).tail.dtype == torch.float32
+    assert Carrier(MLP().double(), None, 3).tail.dtype == torch.float64
+    mixed = nn.Sequential(MLP(), MLP().double())
+    assert Carrier(mixed, None, 3).tail.dtype == torch.float32
+    names = [name for name, _ in Carrier(MLP(), Scaled(), 3).named_parameters()]
+    assert names[0] == "tail"
+    assert "module.first.weight" in names
+    assert "criterion.log_scale" in names
+
+
+def test_the_tail_carries_numbers_and_gives_parameters_no_gradient():
+    tail = nn.Parameter(torch.zeros(3))
+    weight = nn.Parameter(torch.ones(2))
+    calls = []
+    numbers = torch.tensor([2.0, 3.0, 5.0])
+    loss = TailLoss.apply(tail, numbers, lambda: calls.append(tail.grad is not None), weight)
+    loss.backward()
+    assert tail.grad.tolist() == [2.0, 3.0, 5.0]
+    assert weight.grad is None
+    assert calls == [True]  # after the backward pass

@@ -44,7 +44,7 @@ def test_layers_that_some_updates_skip(size, fixed):
     assert 0 < skipped < 24, "the layer is to be skipped now and then"
 
     def work(group):
-        fit = ddp_fit(group, model(), rows=4, unused=False)
+        fit = ddp_fit(group, model(), rows=4)
         if fixed is not None:
             fit.state.micro_batch = MicroBatch(fixed=fixed)
         train(fit)

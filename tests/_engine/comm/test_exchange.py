@@ -107,6 +107,26 @@ def test_error_feedback_is_kept_once_all_messages_have_arrived():
     assert (total / 30 - gradient(0)).norm() < 0.5 * gradient(0).norm()
 
 
+def test_what_nobody_used_is_forgotten_from_the_memory():
+    """The update of a parameter that no rank used is undone: its error feedback is unchanged."""
+    codec, memory = ErrorFeedback(TopK(0.1)), {}
+
+    def work(group):
+        exchange = exchange_of(codec, group, memory)
+        summed(exchange, [gradient(0)])
+        before = memory["module.0"].clone()
+        exchange.begin({"update": 1}, seed=3)
+        exchange.send([Piece("module.0", torch.zeros(40, 40), False)])
+        exchange.receive()
+        assert not torch.equal(memory["module.0"], before)  # without forget it would stay so
+        exchange.forget(["module.0"])
+        assert torch.equal(memory["module.0"], before)
+        exchange.forget(["module.0"])  # forgetting again changes nothing more
+        assert torch.equal(memory["module.0"], before)
+
+    on_ranks(1, work)
+
+
 def test_a_memory_survives_a_new_group():
     """It is in units of the gradient of the global batch, whatever the number of ranks."""
     codec, memory = ErrorFeedback(TopK(0.1)), {}

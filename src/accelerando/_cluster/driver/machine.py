@@ -16,8 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from accelerando._cluster import messages
-from accelerando._cluster.driver import answers, leaving, pool
-from accelerando._cluster.driver.pool import Turn, end_call, plural, silence
+from accelerando._cluster.driver import losses, pool, replicas
+from accelerando._cluster.driver.pool import Turn, end_call, silence
+from accelerando._cluster.driver.sizing import plural
 from accelerando._cluster.driver.state import (
     Action,
     DriverState,
@@ -33,10 +34,10 @@ from accelerando._cluster.driver.state import (
 )
 from accelerando._cluster.messages import RankId
 
+_START_SECONDS = 180.0  # for importing torch and fetching the data; then another rank is started
 _GATHER_SECONDS = 60.0  # the first segment waits this long for ranks that are still starting
 _SWITCH_SECONDS = 2.0  # a change of membership waits this long for further ranks
 _LOST_SECONDS = 2.0  # after a loss, the others report it within this time
-_AVERAGE_SECONDS = 60.0  # for an averaging, beyond the time after which a rank counts as silent
 _SLOW_UPDATES = 20  # a rank may take this many times the usual update
 
 
@@ -93,8 +94,6 @@ def _train_epoch(turn: Turn, event: messages.TrainEpoch) -> None:
         state.changed = True  # what ranks have is older, whatever their update is
         for rank, info in state.ranks.items():
             turn.change(rank, key=min(info.key, state.here))
-    if event.patch.get("rewired"):
-        state.unused = None  # which parameters get a gradient is not known any more
     state.sizing = replace(state.sizing, n_examples=event.n_examples)
     state.ahead = state.sizing.ahead(event.next_batch_size, len(state.workers))
     if event.update and event.batch_size:
@@ -102,18 +101,9 @@ def _train_epoch(turn: Turn, event: messages.TrainEpoch) -> None:
     _gather(turn)
 
 
-def _collect(turn: Turn, event: messages.Collect) -> None:
-    """Collect the replicas for a callback that saves the state between two epochs."""
-    state, best = turn.state, turn.best()
-    if state.averages and best is not None and state.ranks[best].key.update == event.update:
-        state.here, state.saving = state.ranks[best].key, True
-        answers.ask_replicas(turn)
-    else:
-        end_call(turn, Finish("collected"))
-
-
 def _close(turn: Turn, event: messages.Close) -> None:
-    answers.drop_parts(turn)
+    if turn.state.parts:
+        replicas.drop_parts(turn)
     pool.stop(turn, tuple(turn.state.ranks))
     turn.do(RestoreCluster())
     end_call(turn, Finish("closed"))
@@ -136,11 +126,12 @@ def _gather(turn: Turn) -> None:
 def _watch_gathering(turn: Turn) -> None:
     """Begin a segment when enough ranks are ready; give up if there is none for too long."""
     state = turn.state
-    pool.count_stillborn(turn)
+    if state.stillborn:
+        losses.count_stillborn(turn)
     if state.interrupted or state.failure or turn.count("raised"):
         _conclude(turn)
         return
-    if state.leaving and leaving.let_leave(turn, _average_first):
+    if state.leaving and losses.let_leave(turn):
         return
     ready, starting = turn.count("ready"), turn.count("starting")
     patience = 0.0 if state.members else _GATHER_SECONDS
@@ -163,7 +154,7 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
     assert state.call is not None
     ready.sort(key=lambda rank: state.ranks[rank].key, reverse=True)
     members = tuple(ready[:wanted])  # the first has the newest state and gives it to the others
-    if _average_first(turn, members):
+    if state.averages and replicas.average_first(turn, members):
         return
     newest, source, blob = state.ranks[members[0]].key, None, None
     if state.changed or newest < state.here:
@@ -194,7 +185,6 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
             epoch=state.call.epoch,
             until=state.call.until,
             patch=state.call.patch,
-            unused=state.unused,
             intact=tuple(outcome in ("epoch", "paused", "averaged") for outcome in outcomes),
             careful=state.unformed > 0
             or (state.attempts.count > 0 and state.newest_update <= state.attempts.update),
@@ -234,25 +224,6 @@ def _log_segment(turn: Turn, members: tuple[RankId, ...]) -> None:
     )
 
 
-# -- averaging before members leave ---------------------------------------------------------------
-
-
-def _average_first(turn: Turn, chosen: tuple[RankId, ...]) -> bool:
-    """Let replicas average, between two epochs, before some of them leave."""
-    state = turn.state
-    if not state.averages or state.changed or set(state.members) <= set(chosen):
-        return False
-    infos = [state.ranks[rank] for rank in turn.present()]
-    ended = all(info.outcome == "epoch" and info.status == "ready" for info in infos)
-    if len(infos) < len(state.members) or not ended or not any(info.since for info in infos):
-        return False  # they have averaged, or a lost one would keep the others waiting
-    for rank in state.members:
-        turn.change(rank, status="averaging", outcome=None)
-        turn.do(Send(rank, messages.AverageNow()))
-    turn.enter(Phase.AVERAGING, state.rank_timeout + _AVERAGE_SECONDS)
-    return True
-
-
 def _watch_averaging(turn: Turn) -> None:
     if turn.overdue:
         silence(turn, turn.with_status("averaging"))
@@ -286,7 +257,7 @@ def _watch_training(turn: Turn) -> None:
 def _should_pause(turn: Turn) -> bool:
     """Return True after Ctrl-C, and if it is time to continue with other ranks."""
     state, wanted, count = turn.state, turn.bound().ranks, len(turn.state.members)
-    if state.leaving and leaving.is_leaving(turn, state.members):
+    if state.leaving and losses.is_leaving(turn, state.members):
         return True
     if state.interrupted or wanted <= count:
         return state.interrupted or wanted < count
@@ -302,10 +273,17 @@ def _should_pause(turn: Turn) -> bool:
 
 def _end_segment(turn: Turn) -> None:
     """Count segments that fail in the same update, then decide what comes next."""
-    answers.drop_parts(turn)
-    answers.count_loss(turn)
-    answers.count_unformed(turn)
-    answers.compare_members(turn)
+    state = turn.state
+    if state.parts:
+        replicas.drop_parts(turn)
+    if state.broken:
+        losses.count_loss(turn)
+    if not state.begun:
+        losses.count_unformed(turn)
+    told = list(state.told.values())
+    if any(other != told[0] for other in told):
+        losses.compare_members(turn)
+    state.told = {}
     _conclude(turn)
 
 
@@ -320,10 +298,10 @@ def _conclude(turn: Turn) -> None:
         key = state.ranks[best].key
         ended = state.ranks[best].outcome == "epoch" and best in state.members
         if ended or (over and key > state.here):
-            answers.ask_model(turn, best)
+            pool.ask_model(turn, best)
             return
         if over and state.averages and key == state.here:
-            answers.ask_replicas(turn)
+            replicas.ask_replicas(turn)
             return
     _finish(turn) if over else _gather(turn)
 
@@ -337,13 +315,13 @@ def _watch_collecting(turn: Turn) -> None:
     if state.collecting == "model":  # the rank that was asked is lost
         _conclude(turn)
     elif state.collecting == "replicas":
-        answers.load_replicas(turn)
+        replicas.load_replicas(turn)
         _finish(turn)
     else:
         assert state.call is not None
         last = state.call.epoch + 1 >= state.call.until
         if state.averages and (last or state.interrupted or not state.ended):
-            answers.ask_replicas(turn)
+            replicas.ask_replicas(turn)
         else:
             _finish(turn)
 
@@ -365,29 +343,51 @@ def _finish(turn: Turn) -> None:
         _gather(turn)
 
 
+# -- once a second --------------------------------------------------------------------------------
+
+
+def _surveyed(turn: Turn, event: messages.Surveyed) -> None:
+    """Compare with what Dask knows: workers, failed tasks, ranks that do not start."""
+    state = turn.state
+    if state.leaving or event.closing:
+        losses.follow_leaving(turn, event)
+    state.workers = tuple(worker for worker in event.workers if worker not in state.leaving)
+    present = {*event.workers, *state.leaving}
+    if gone := {info.worker for info in state.ranks.values()} - present:
+        losses.workers_left(turn, gone)
+    for rank, end in event.tasks.items():
+        if rank in state.ranks and losses.task_ended(turn, rank, end):
+            return
+    for rank in turn.with_status("starting"):
+        if turn.now - state.ranks[rank].started_at > _START_SECONDS:
+            turn.log("silent", f"The rank on {state.ranks[rank].worker} does not start.")
+            pool.drop(turn, rank)
+    pool.recruit(turn)
+
+
 _CALLS = (messages.TrainEpoch, messages.EvaluateBatches, messages.Collect)
 _HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = {
     messages.TrainEpoch: _train_epoch,
-    messages.EvaluateBatches: answers.evaluate,
-    messages.Collect: _collect,
+    messages.EvaluateBatches: pool.evaluate,
+    messages.Collect: replicas.collect,
     messages.Close: _close,
     messages.Interrupt: _interrupt,
     messages.Tick: lambda turn, event: None,
-    messages.RankReady: answers.rank_ready,
-    messages.SegmentEnded: answers.segment_ended,
-    messages.RankRaised: answers.rank_raised,
-    messages.StateSent: answers.state_sent,
-    messages.BatchesEvaluated: answers.batches_evaluated,
-    messages.CheckpointSent: answers.checkpoint_sent,
+    messages.RankReady: pool.rank_ready,
+    messages.SegmentEnded: pool.segment_ended,
+    messages.RankRaised: pool.rank_raised,
+    messages.StateSent: pool.state_sent,
+    messages.BatchesEvaluated: pool.batches_evaluated,
+    messages.CheckpointSent: replicas.checkpoint_sent,
     messages.BatchSizeChanged: pool.batch_size_changed,
     messages.RanksAllowed: pool.ranks_allowed,
     messages.UpdateTimed: pool.update_timed,
-    messages.ProgressSeen: answers.progress_seen,
-    messages.WorkerJoined: lambda turn, event: pool.worker_joined(turn, event.worker),
-    messages.WorkerLeft: pool.worker_left,
-    messages.LeaveRequested: lambda turn, event: leaving.leave_requested(turn, event.worker),
-    messages.Surveyed: lambda turn, event: pool.surveyed(turn, event, leaving.surveyed),
-    messages.RankNotStarted: lambda turn, event: pool.not_started(turn, event.rank),
+    messages.ProgressSeen: pool.progress_seen,
+    messages.WorkerJoined: lambda turn, event: losses.worker_joined(turn, event.worker),
+    messages.WorkerLeft: losses.worker_left,
+    messages.LeaveRequested: lambda turn, event: losses.leave_requested(turn, event.worker),
+    messages.Surveyed: _surveyed,
+    messages.RankNotStarted: lambda turn, event: losses.not_started(turn, event.rank),
 }
 _WATCHES: Mapping[Phase, Callable[[Turn], None]] = {
     Phase.GATHERING: _watch_gathering,
@@ -395,5 +395,5 @@ _WATCHES: Mapping[Phase, Callable[[Turn], None]] = {
     Phase.DRAINING: _watch_training,
     Phase.AVERAGING: _watch_averaging,
     Phase.COLLECTING: _watch_collecting,
-    Phase.EVALUATING: answers.watch_evaluation,
+    Phase.EVALUATING: pool.watch_evaluation,
 }

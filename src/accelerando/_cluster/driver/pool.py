@@ -1,16 +1,17 @@
-"""The pool of ranks: start them where workers are free, and notice which ones are lost.
+"""The pool of ranks: start and stop them, ask them, and note what they answer.
 
-These decisions are the same in every phase of :mod:`accelerando._cluster.driver.machine`.
+These decisions are the same in every phase of :mod:`accelerando._cluster.driver.machine`. An answer
+that nobody waits for any more is dropped together with its blob.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accelerando._cluster import messages
-from accelerando._cluster.driver.sizing import Bound
+from accelerando._cluster.driver.sizing import Bound, plural
 from accelerando._cluster.driver.state import (
     NO_STATE,
     Action,
@@ -20,11 +21,13 @@ from accelerando._cluster.driver.state import (
     DropBlob,
     Fail,
     Finish,
+    Key,
+    LoadState,
     Log,
     Phase,
     RaiseFrom,
     RankInfo,
-    ResendData,
+    Request,
     ScaleCluster,
     Send,
     ShrinkCluster,
@@ -33,21 +36,8 @@ from accelerando._cluster.driver.state import (
 )
 from accelerando._cluster.messages import RankId
 
-_START_SECONDS = 180.0  # for importing torch and fetching the data; then another rank is started
+_ANSWER_SECONDS = 60.0  # for a state, beyond the time after which a rank counts as silent
 _STOP_SECONDS = 5.0  # for a rank to end its task after Stop
-_RESENDS = 3
-_STARTS = 8  # times that all workers leave while their ranks start
-
-
-def plural(count: int, word: str) -> str:
-    """Return a count with its noun.
-
-    Examples
-    --------
-    >>> plural(1, "rank"), plural(2, "rank")
-    ('1 rank', '2 ranks')
-    """
-    return f"{count} {word}{'s' * (count != 1)}"
 
 
 @dataclass
@@ -189,18 +179,6 @@ def drop(turn: Turn, rank: RankId, *, cancel: bool = True) -> None:
         turn.do(CancelTask(rank))
 
 
-def count_stillborn(turn: Turn) -> None:
-    """Give up if workers leave again and again while their rank starts."""
-    state = turn.state
-    if turn.count("ready", "training", "averaging") or state.failure is not None:
-        return
-    if len(state.stillborn) >= _STARTS * max(1, turn.bound().ranks):
-        state.failure = (
-            f"{plural(len(state.stillborn), 'worker')} left the cluster while a rank started "
-            f"there, and no update was made: {', '.join(state.stillborn[-10:])}."
-        )
-
-
 def free_start_blob(turn: Turn, rank: RankId) -> None:
     """Remove the state that was put for a rank, if the rank has not taken it."""
     if (blob := turn.state.start_blobs.pop(rank, None)) is not None:
@@ -252,91 +230,7 @@ def update_timed(turn: Turn, event: messages.UpdateTimed) -> None:
     recruit(turn)
 
 
-# -- workers and tasks that are lost --------------------------------------------------------------
-
-
-def worker_joined(turn: Turn, worker: str) -> None:
-    """Note a worker: a new one, or one that was about to leave and stays."""
-    state = turn.state
-    state.leaving = {other: at for other, at in state.leaving.items() if other != worker}
-    if worker not in state.workers:
-        state.workers += (worker,)
-    recruit(turn)
-
-
-def worker_left(turn: Turn, event: messages.WorkerLeft) -> None:
-    """Drop the ranks of a worker, unless Dask has only forgotten it and it waits for its rank."""
-    state, worker = turn.state, event.worker
-    if event.retired and worker in state.leaving:
-        return
-    state.leaving = {other: at for other, at in state.leaving.items() if other != worker}
-    workers_left(turn, {worker})
-
-
-def workers_left(turn: Turn, gone: set[str]) -> None:
-    """Drop the ranks of workers that left: a task pinned to a dead worker waits forever."""
-    state = turn.state
-    state.workers = tuple(worker for worker in state.workers if worker not in gone)
-    for rank in [rank for rank, info in state.ranks.items() if info.worker in gone]:
-        worker = state.ranks[rank].worker
-        if state.ranks[rank].status == "starting":
-            state.stillborn += (worker,)
-        drop(turn, rank)
-        turn.log("lost", f"Worker {worker} left the cluster; ranks left: {len(state.ranks)}.")
-
-
-def not_started(turn: Turn, rank: RankId) -> None:
-    """Forget a rank whose task could not be submitted; the next survey leads to another try."""
-    worker = turn.state.ranks[rank].worker
-    drop(turn, rank, cancel=False)
-    turn.state.stillborn += (worker,)
-    turn.state.workers = tuple(other for other in turn.state.workers if other != worker)
-    turn.log(
-        "resend",
-        f"Worker {worker} left before it received the data; another worker is tried.",
-    )
-
-
-def surveyed(
-    turn: Turn, event: messages.Surveyed, notice: Callable[[Turn, messages.Surveyed], None]
-) -> None:
-    """Compare with what Dask knows: workers, failed tasks, ranks that do not start.
-
-    `notice` looks at workers that are about to leave, if there are any.
-    """
-    state = turn.state
-    if state.leaving or event.closing:
-        notice(turn, event)
-    state.workers = tuple(worker for worker in event.workers if worker not in state.leaving)
-    present = {*event.workers, *state.leaving}
-    workers_left(turn, {info.worker for info in state.ranks.values()} - present)
-    for rank, end in event.tasks.items():
-        if rank in state.ranks and task_ended(turn, rank, end):
-            return
-    for rank in turn.with_status("starting"):
-        if turn.now - state.ranks[rank].started_at > _START_SECONDS:
-            turn.log("silent", f"The rank on {state.ranks[rank].worker} does not start.")
-            drop(turn, rank)
-    recruit(turn)
-
-
-def task_ended(turn: Turn, rank: RankId, end: messages.TaskEnd) -> bool:
-    """Decide what the unexpected end of a task means; return True if it ends the call."""
-    state = turn.state
-    worker = state.ranks[rank].worker
-    again = end.status == "cancelled" or (end.status == "killed" and state.resent < _RESENDS)
-    drop(turn, rank, cancel=again or end.status == "finished")
-    if end.status == "finished":
-        turn.log("lost", f"The rank on {worker} lost its connection to the driver and ended.")
-    elif again:
-        state.resent += 1
-        turn.log("resend", f"The data for the rank on {worker} are lost; they are sent again.")
-        turn.do(ResendData())
-    elif end.status == "raised":
-        end_call(turn, RaiseFrom(rank))
-    else:
-        end_call(turn, Fail(f"A rank on {worker} could not start: {end.reason}", rank))
-    return state.phase is Phase.IDLE
+# -- the end of a call ----------------------------------------------------------------------------
 
 
 def raise_from(turn: Turn, rank: RankId) -> None:
@@ -355,3 +249,142 @@ def end_call(turn: Turn, action: Finish | Fail | RaiseFrom) -> None:
     state.collecting, state.failure, state.saving = None, None, False
     turn.enter(Phase.IDLE)
     turn.do(action)
+
+
+# -- what ranks report ----------------------------------------------------------------------------
+
+
+def rank_ready(turn: Turn, event: messages.RankReady) -> None:
+    """Note that a rank has started."""
+    turn.change(event.rank, status="ready")
+
+
+def segment_ended(turn: Turn, event: messages.SegmentEnded) -> None:
+    """Note how a segment or an averaging ended on a rank."""
+    state, status = turn.state, turn.state.ranks[event.rank].status
+    # A rank that missed the end of its segment joins as a newcomer.
+    outcome = None if status == "silent" else event.outcome
+    state.unreached = event.reason or state.unreached
+    if event.sizes:
+        state.told = {**state.told, event.rank: (event.own, event.sizes)}
+    _leave_segment(turn, event, broken=outcome == "lost", status="ready", outcome=outcome)
+
+
+def rank_raised(turn: Turn, event: messages.RankRaised) -> None:
+    """Note that the user's code raised; the error is raised when the state was collected."""
+    _leave_segment(turn, event, broken=True, status="raised")
+
+
+def _leave_segment(
+    turn: Turn, event: messages.SegmentEnded | messages.RankRaised, *, broken: bool, **values: Any
+) -> None:
+    """Note the state that a rank has at the end of a segment."""
+    state = turn.state
+    free_start_blob(turn, event.rank)
+    if state.ranks[event.rank].status == "training":
+        state.broken = state.broken or broken
+        if event.begun:
+            state.begun, state.changed = True, False
+            state.stillborn, state.unformed, state.unreached = (), 0, ""
+    if event.begun:
+        values |= {"key": Key(event.averagings, event.update), "since": event.since}
+    turn.change(event.rank, **values)
+
+
+def progress_seen(turn: Turn, event: messages.ProgressSeen) -> None:
+    """Note the newest update and how long an update takes."""
+    state = turn.state
+    state.newest_update = max(state.newest_update, event.update)
+    state.stillborn, state.unformed = (), 0
+    state.update_seconds, state.period = event.update_seconds, event.period
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+
+def ask_model(turn: Turn, rank: RankId) -> None:
+    """Ask the most advanced rank for the state that all ranks share."""
+    turn.state.collecting = "model"
+    ask(turn, [rank], messages.MODEL_PARTS)
+
+
+def ask(turn: Turn, ranks: list[RankId], parts: tuple[str, ...]) -> None:
+    """Ask ranks for parts of their state."""
+    for rank in ranks:
+        blob = turn.name_blob("state")
+        turn.state.requests[rank] = Request(blob)
+        turn.do(Send(rank, messages.SendState(blob, parts)))
+    turn.enter(Phase.COLLECTING, turn.state.rank_timeout + _ANSWER_SECONDS)
+
+
+def _answered(turn: Turn, rank: RankId, blob: str) -> Request | None:
+    """Return the request that a blob answers; drop the blob if nobody waits for it."""
+    if turn.state.ranks[rank].status == "silent":
+        turn.change(rank, status="ready", outcome=None)
+    request = turn.state.requests.get(rank)
+    if request is None or request.blob != blob:
+        turn.do(DropBlob(blob))
+        return None
+    return turn.state.requests.pop(rank)
+
+
+def state_sent(turn: Turn, event: messages.StateSent) -> None:
+    """Load a state, or keep a replica until all replicas arrived."""
+    state = turn.state
+    if _answered(turn, event.rank, event.blob) is None:
+        return
+    if state.collecting == "replicas":
+        state.received[event.blob] = event.rank
+        return
+    state.here, state.collecting = Key(event.averagings, event.update), None
+    state.ended = state.ranks[event.rank].outcome == "epoch"
+    turn.do(LoadState(event.blob))
+
+
+# -- validation -----------------------------------------------------------------------------------
+
+
+def evaluate(turn: Turn, event: messages.EvaluateBatches) -> None:
+    """Begin an evaluation."""
+    turn.state.todo = tuple(range(event.batches))
+    turn.state.evaluated_update = event.update
+    turn.enter(Phase.EVALUATING)
+
+
+def batches_evaluated(turn: Turn, event: messages.BatchesEvaluated) -> None:
+    """Keep results; give up if predictions cannot be sent."""
+    if _answered(turn, event.rank, event.blob) is None:
+        return
+    if event.sendable:
+        turn.state.received[event.blob] = event.rank
+    else:
+        end_call(turn, Finish("unavailable"))
+
+
+def watch_evaluation(turn: Turn) -> None:
+    """Divide the batches that nobody evaluates among the ranks that have the model."""
+    state = turn.state
+    if raised := turn.with_status("raised"):
+        raise_from(turn, raised[0])
+        return
+    if turn.overdue:
+        silence(turn, list(state.requests))
+    if state.requests:
+        return
+    if not state.todo:
+        end_call(turn, Finish("evaluated", tuple(state.received)))
+        return
+    newest = state.evaluated_update
+    ranks = [r for r in turn.with_status("ready") if state.ranks[r].key.update == newest]
+    if any(state.ranks[rank].worker not in state.leaving for rank in ranks):
+        ranks = [rank for rank in ranks if state.ranks[rank].worker not in state.leaving]
+    if not ranks:
+        end_call(turn, Finish("unavailable"))
+        return
+    todo, state.todo = sorted(state.todo), ()
+    for number, rank in enumerate(ranks[: len(todo)]):
+        share = tuple(todo[number :: len(ranks)])
+        blob = turn.name_blob("valid")
+        state.requests[rank] = Request(blob, share)
+        turn.do(Send(rank, messages.Evaluate(share, blob)))
+    turn.enter(Phase.EVALUATING, state.worker_timeout)

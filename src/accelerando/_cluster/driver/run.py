@@ -21,11 +21,11 @@ from accelerando._cluster.driver import state as actions
 from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
 from accelerando._cluster.driver.machine import step
 from accelerando._cluster.driver.placement import ChunkAssignment
-from accelerando._cluster.driver.sizing import Sizing, threads_for
+from accelerando._cluster.driver.sizing import Sizing, plural, threads_for
 from accelerando._cluster.driver.state import DriverState, Phase, RankInfo
 from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox
-from accelerando._cluster.plugins import open_mailbox
+from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
 from accelerando._dask import (
     ClusterScaling,
@@ -37,7 +37,6 @@ from accelerando._dask import (
     workers_of,
 )
 from accelerando._engine._torch import unpack
-from accelerando._shield import shielded
 from accelerando.exceptions import ClusterError
 
 _WAIT_SECONDS = 0.1  # for an event; then the driver looks at Ctrl-C, progress and deadlines
@@ -302,10 +301,10 @@ class ClusterTrainer:
         if stage in self._announced:
             return
         self._announced.add(stage)
-        where = f"{workers} worker{'s' * (workers != 1)}"
+        where = plural(workers, "worker")
         texts = {
             "starting": f"Ranks are starting; the cluster has {where}.",
-            "training": f"Training with {ranks} rank{'s' * (ranks != 1)} on {where}.",
+            "training": f"Training with {plural(ranks, 'rank')} on {where}.",
         }
         self.tasks.announce(texts[stage])
 
@@ -335,7 +334,6 @@ class ClusterTrainer:
                 threads=threads.get(rank),
                 chunks=chunks[rank][0],
                 deposit=chunks[rank][1],
-                unused=action.unused,
                 careful=action.careful,
             )
             self.mailbox.send(rank, command)

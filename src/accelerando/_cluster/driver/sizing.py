@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 _NO_BOUND = 10**6
 
 
+def plural(count: int, word: str) -> str:
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> plural(1, "rank"), plural(2, "rank")
+    ('1 rank', '2 ranks')
+    """
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
 class Bound(NamedTuple):
     """A number of ranks, and why not more."""
 
@@ -177,7 +188,7 @@ class Sizing:
         if most < _NO_BOUND:
             return Bound(most, f"max_workers={most}")
         found = max(1, workers)
-        return Bound(found, f"the cluster has {found} worker{'s' * (found != 1)}")
+        return Bound(found, f"the cluster has {plural(found, 'worker')}")
 
     def bound(self, members: int, workers: int) -> Bound:
         """Return the tightest of all bounds.
@@ -204,7 +215,7 @@ class Sizing:
             fewest = min(fewest, bounds[-1].ranks)
         if limits.chunks is not None:
             chunks = limits.chunks
-            bounds.append(Bound(chunks, f"X has {chunks} chunk{'s' * (chunks != 1)} with rows"))
+            bounds.append(Bound(chunks, f"X has {plural(chunks, 'chunk')} with rows"))
             fewest = min(fewest, chunks)
         return tightest(bounds, fewest)
 

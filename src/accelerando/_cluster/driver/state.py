@@ -132,8 +132,6 @@ class DriverState:
         Whether a member of the current segment was lost, has lost contact, or raised.
     ahead : int
         Ranks that a schedule needs in the next epoch.
-    unused : bool or None
-        See ``TrainSegment``.
     paused, abandoned : bool
         Whether Pause was sent in this segment, and Abandon in this generation.
     begun : bool
@@ -193,7 +191,6 @@ class DriverState:
     segment: int = 0
     generation: int = 0
     ahead: int = 0
-    unused: bool | None = None
     paused: bool = False
     abandoned: bool = False
     begun: bool = False
@@ -277,7 +274,6 @@ class StartSegment:
     epoch: int
     until: int
     patch: dict[str, Any]
-    unused: bool | None
     intact: tuple[bool, ...]
     careful: bool = False
 

@@ -97,7 +97,7 @@ class Rank:
         self.fit_spec = self._follow_model()
         store = PrefixStore(f"warm/{self.rank}", self.mailbox.connect())
         self.group = ProcessGroup(self._form(store, 0, 1), self.trained.device)
-        self.comm = self._communicator(self.group, unused=False)
+        self.comm = self._communicator(self.group)
         self.leave_group()
 
     def _follow_model(self) -> FitSpec:
@@ -110,7 +110,7 @@ class Rank:
         options: Any = {"address": self.host, "device": self.trained.device}
         return form(store, rank, size, seconds=_FORMING_SECONDS, **options)
 
-    def _communicator(self, group: ProcessGroup, *, unused: bool | None) -> DDPAllReduce | LocalSGD:
+    def _communicator(self, group: ProcessGroup) -> DDPAllReduce | LocalSGD:
         spec = self.fit_spec
         control, strategy = spec.control, spec.strategy
         if isinstance(strategy, Averaging):
@@ -130,8 +130,6 @@ class Rank:
             control_active=control.active,
             looks_at_parts=bool(control.looks_at_parts),
             sums=spec.sums,
-            unused=unused,
-            exact_mass=not spec.every_row_counts,
             compressor=spec.compressor,
             memory=self.error_feedback,
         )
@@ -203,7 +201,7 @@ class Rank:
         except LostContact:
             outcome = "lost"
             self.leave_group()
-        self._report_end(generation, outcome, None, self._begun)
+        self._report_end(generation, outcome, self._begun)
 
     def _report_end(self, generation: int, outcome: messages.Outcome, *rest: Any) -> None:
         where = (*self._progress(), *rest)
@@ -215,7 +213,6 @@ class Rank:
         """Train with the other members until the epoch ends, a pause, or a loss of contact."""
         started = time.perf_counter()
         self._begun = False
-        unused = command.unused
         outcome: messages.Outcome = "lost"
         reason = ""
         try:
@@ -226,7 +223,7 @@ class Rank:
                 self._join_group(command)
             assert self.group is not None
             if self.averages:
-                self.comm = self._communicator(self.group, unused=unused)
+                self.comm = self._communicator(self.group)
             if command.source is not None:
                 self._share_state(command.source, command.blob)
             self._begun = True
@@ -241,11 +238,9 @@ class Rank:
                 raise
             error.__traceback__ = None  # its frames hold the group, which must be released
             self.leave_group()
-        if isinstance(self.comm, DDPAllReduce):
-            unused = self.comm.unused
         compares = outcome == "epoch" and command.group_size > 1 and not self.averages
         told = self.copy.compared() if compares else ()
-        self._report_end(command.generation, outcome, unused, self._begun, reason, *told)
+        self._report_end(command.generation, outcome, self._begun, reason, *told)
 
     def _hold_chunks(self, command: messages.TrainSegment) -> None:
         """Hold the chunks that this segment gives to this rank; wait for those on their way."""
@@ -291,7 +286,7 @@ class Rank:
             raise Abandoned from formed[0]
         self.group = ProcessGroup(formed[0], self.trained.device)
         if not self.averages:
-            self.comm = self._communicator(self.group, unused=command.unused)
+            self.comm = self._communicator(self.group)
             self._wired = [id(p) for p in self.trained.model.components.learnable()]
         self.generation = command.generation
         self.timing = Timing(command.generation)
@@ -381,7 +376,7 @@ class Rank:
         if self._wired is not None:
             comm.release_model()
         assert self.group is not None
-        self.comm = self._communicator(self.group, unused=command.unused)
+        self.comm = self._communicator(self.group)
         self._wired = wired
         return self.comm
 

@@ -34,13 +34,10 @@ class CommHook(Protocol):
 
     Attributes
     ----------
-    works_without_ddp : bool
-        Whether gradients can also be exchanged after the backward pass.
     remembers : bool
         Whether it may send what it held back of a parameter that has no gradient now.
     """
 
-    works_without_ddp: bool
     remembers: bool
 
     @property
@@ -52,9 +49,6 @@ class CommHook(Protocol):
 
     def __call__(self, bucket: Any) -> Any:
         """Exchange a bucket; return a future of the mean."""
-
-    def exchange_pieces(self, pieces: Sequence[Piece]) -> None:
-        """Exchange gradients outside of DDP."""
 
     def forget(self, unused: Sequence[torch.Tensor]) -> None:
         """Undo what was remembered of the update for parameters that no rank has used."""
@@ -92,8 +86,6 @@ class CodecHook:
     memory : dict
         Of error feedback.
     """
-
-    works_without_ddp = True
 
     def __init__(
         self,
@@ -134,10 +126,6 @@ class CodecHook:
             for waiting, buffer in done:
                 waiting.set_result(buffer)
         return future
-
-    def exchange_pieces(self, pieces: Sequence[Piece]) -> None:
-        self.exchange.send(pieces)
-        self.exchange.receive()
 
     def forget(self, unused: Sequence[torch.Tensor]) -> None:
         self.exchange.forget([self._names[id(parameter)] for parameter in unused])
@@ -186,15 +174,15 @@ class PowerHook:
         The ranks.
     """
 
-    works_without_ddp = False
     remembers = False  # per bucket: what it held back of a skipped layer may arrive later
 
     def __init__(self, settings: PowerSGD, group: ProcessGroup) -> None:
         self.traffic = Traffic()
         self._group = group
         self._size = group.shard.size
+        # One more: DDP rebuilds its buckets after the first update of a group.
         self._state: Any = power.PowerSGDState(
-            group.processes, settings.rank, start_powerSGD_iter=settings.start
+            group.processes, settings.rank, start_powerSGD_iter=settings.start + 1
         )
         self._bytes, self._seconds = 0, 0.0
 
@@ -217,9 +205,6 @@ class PowerHook:
         self._seconds += time.perf_counter() - started
         self.traffic = Traffic(self._bytes, self._seconds)
         return future
-
-    def exchange_pieces(self, pieces: Sequence[Piece]) -> None:
-        raise AssertionError("PowerSGD exchanges gradients in DDP only.")
 
     def forget(self, unused: Sequence[torch.Tensor]) -> None:
         return None

@@ -23,24 +23,22 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from accelerando._decisions import fingerprint
-from accelerando._engine._torch import is_ddp_complaint, release_ddp
+from accelerando._engine._torch import after_backward, is_ddp_complaint, is_reentrant, release_ddp
 from accelerando._engine.comm.communicator import (
     Gradient,
     LocalGradient,
     PartNorms,
     SingleProcess,
     Traffic,
-    UpdateResult,
     all_reduce_bytes,
 )
 from accelerando._engine.comm.compressed import CommHook, make_hook
-from accelerando._engine.comm.ddp_tail import Carrier, TailLoss
-from accelerando._engine.comm.exchange import Memory, pieces_of
+from accelerando._engine.comm.exchange import Memory
 from accelerando._engine.comm.gradient_noise import RankNorms
 from accelerando._engine.comm.process_group import BucketSums, LostContact, ProcessGroup
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
-from accelerando._engine.hints import check_graph, one_number
 from accelerando._engine.micro_batch import couples_rows
+from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
     from accelerando._decisions import Plan
@@ -53,6 +51,55 @@ if TYPE_CHECKING:
 # policies there are more: whether this rank has rows, the squared norm of its gradient, the seconds
 # of the update before and those it waited, and the fingerprint of its plan.
 _FEW, _ALL, _SQUARE = 3, 8, 4
+
+
+class Carrier(nn.Module):
+    """The module, the criterion (it may have parameters, too) and the tail.
+
+    The attribute names are part of the parameters' names, which seed the draws of codecs and are
+    the keys of error feedback: do not rename them.
+    """
+
+    def __init__(self, module: nn.Module, criterion: Any, numbers: int) -> None:
+        super().__init__()
+        self.module = module
+        self.criterion = criterion if isinstance(criterion, nn.Module) else None
+        # A float64 tail in a float32 model would open a second bucket; a float32 tail in a float64
+        # model would lose digits of the loss.
+        dtypes = {p.dtype for p in self.parameters() if p.requires_grad}
+        dtype = torch.float64 if dtypes == {torch.float64} else torch.float32
+        device = next((p.device for p in self.parameters()), torch.device("cpu"))
+        self.tail = nn.Parameter(torch.zeros(numbers, dtype=dtype, device=device))
+        self.entered = False  # whether DDP has called the module in this micro-batch
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.entered = True
+        return self.module(*args, **kwargs)
+
+
+class TailLoss(torch.autograd.Function):
+    """``tail · numbers``, with an edge to every parameter, along which no gradient flows.
+
+    Without a gradient nothing is added to ``.grad``, but DDP's hook fires.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tail: torch.Tensor,
+        numbers: torch.Tensor,
+        look: Callable[[], None],
+        *parameters: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.look, ctx.count = look, len(parameters)
+        ctx.save_for_backward(numbers)
+        return tail.dot(numbers)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        after_backward(ctx.look)  # before DDP gives the missing gradients their zeros
+        (numbers,) = ctx.saved_tensors
+        return gradient * numbers, None, None, *[None] * ctx.count
 
 
 class DDPAllReduce(SingleProcess):
@@ -70,11 +117,6 @@ class DDPAllReduce(SingleProcess):
         Whether a monitor compares the gradients of the ranks.
     sums : bool
         Whether the loss is a sum over rows.
-    unused : bool or None
-        False to use DDP from the first update on. None exchanges the gradients of the first one
-        after its backward pass.
-    exact_mass : bool
-        Whether gradients are divided by the mass of a batch, so that all its digits count.
     compressor : Compressor, optional
         How gradients are encoded.
     memory : dict, optional
@@ -89,8 +131,6 @@ class DDPAllReduce(SingleProcess):
         control_active: bool,
         looks_at_parts: bool,
         sums: bool,
-        unused: bool | None = None,
-        exact_mass: bool = True,
         compressor: Compressor | None = None,
         memory: Memory | None = None,
     ) -> None:
@@ -99,19 +139,17 @@ class DDPAllReduce(SingleProcess):
         self.shard: Shard = group.shard
         self.ranks = size = group.shard.size
         self.alone = size == 1
-        self.unused = unused
-        self._exact_mass = exact_mass
         self.carrier = Carrier(model.module, model.criterion, _ALL if control_active else _FEW)
         self._model = model
         self._control_active = control_active
         self._sums = sums
         self._held = 0
         self._divided = False  # into micro-batches
+        self._looked = False  # at the graph of the first loss
         tail = self.carrier.tail
         # A single rank has nobody to compare with; the loop compares micro-batches instead.
         compares = looks_at_parts and size > 1
         self.norms = RankNorms(group, tail, _SQUARE) if compares else None
-        self._sums_of_buckets = BucketSums(group)
         self.hook: CommHook | None = None
         if compressor is not None:
             self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
@@ -121,9 +159,7 @@ class DDPAllReduce(SingleProcess):
             self._undo_batchnorm = synchronize(model.module, self._statistics)
         # DDP returns the mean over the ranks where the sum is wanted.
         self._factor = torch.tensor(float(size), device=tail.device)
-        self.wrapped: DistributedDataParallel | None = None
-        if unused is False:
-            self.wrap()
+        self.wrapped: DistributedDataParallel | None = self._wrap()
         n_bytes = sum(p.nbytes for p in self.carrier.parameters() if p.requires_grad)
         self._bytes = all_reduce_bytes(n_bytes, size)
         self._numbers = torch.zeros_like(tail.data)
@@ -137,10 +173,10 @@ class DDPAllReduce(SingleProcess):
         self._missing: set[int] = set()  # ids of the parameters that this rank did not use
         self._watch = self._watch_last_gradient()
 
-    def wrap(self) -> None:
+    def _wrap(self) -> DistributedDataParallel:
         """Let DDP sum the gradients bucket by bucket during the backward pass."""
         tail = self.carrier.tail
-        self.wrapped = DistributedDataParallel(
+        wrapped = DistributedDataParallel(
             self.carrier,
             process_group=self.group.processes,
             device_ids=[tail.device] if tail.is_cuda else None,
@@ -148,17 +184,18 @@ class DDPAllReduce(SingleProcess):
             forward_sync_buffers=False,  # statistics of BatchNorm are equal already
             gradient_as_bucket_view=True,
         )
-        hook, sums = self.hook, self._sums_of_buckets
+        hook, sums = self.hook, BucketSums(self.group)
         if hook is not None:
-            self.wrapped.register_comm_hook(None, lambda _, bucket: hook(bucket))
-            return
+            wrapped.register_comm_hook(None, lambda _, bucket: hook(bucket))
+            return wrapped
         self._factor = torch.ones_like(self._factor)  # these hooks leave the sum
         if self.norms is not None:
-            self.wrapped.register_comm_hook(None, self.norms.hook)
+            wrapped.register_comm_hook(None, self.norms.hook)
         else:
-            self.wrapped.register_comm_hook(
+            wrapped.register_comm_hook(
                 None, lambda _, bucket: sums.send(bucket.buffer(), last=bucket.is_last())
             )
+        return wrapped
 
     def _watch_last_gradient(self) -> Any:
         """Note when this rank's gradients are complete; the rest is waiting for the others."""
@@ -199,7 +236,7 @@ class DDPAllReduce(SingleProcess):
             self.hook.begin(state.values(), state.seed)
 
     def module(self, module: nn.Module) -> Callable[..., Any]:
-        return self.carrier if self.wrapped is None else self._forward
+        return self._forward
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module in DDP, which may send a message of its own before: the order of buckets.
@@ -218,16 +255,25 @@ class DDPAllReduce(SingleProcess):
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[object]:
         self._divided = True
-        if last or self.wrapped is None:
+        if last:
             return self._nothing
+        assert self.wrapped is not None
         waiting: AbstractContextManager[object] = self.wrapped.no_sync()
         return waiting
 
     def backward(self, loss: torch.Tensor, mass: float, *, last: bool) -> None:
         if loss.dim():
+            from accelerando._engine.hints import one_number
+
             loss = one_number(loss)
-        if self.wrapped is None:
-            check_graph(loss)
+        if not self._looked:
+            self._looked = True
+            if is_reentrant(loss):
+                raise UnsupportedError(
+                    "The module uses reentrant checkpointing, which DistributedDataParallel does "
+                    "not support. Pass use_reentrant=False to torch.utils.checkpoint.checkpoint, "
+                    "or train in this process (client=None)."
+                )
         self._mass += mass
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
         if last and self._statistics is not None:
@@ -243,9 +289,7 @@ class DDPAllReduce(SingleProcess):
             return
         if self.shard.size == 1:  # nobody to agree with, and `reduce` may not look
             self.group.paused = self.group.paused or self.group.pause
-        if self.wrapped is None:
-            self._reduce_after_backward()
-        if self.hook is not None and (self.wrapped is not None or self.hook.works_without_ddp):
+        if self.hook is not None:
             self.traffic = self.hook.traffic
         else:
             self.traffic = Traffic(self._bytes, time.perf_counter() - self._ready)
@@ -260,12 +304,8 @@ class DDPAllReduce(SingleProcess):
         rest = (self._mass, float(self.group.pause), *more)
         if self._rest != rest:
             self._rest = rest
-            numbers[1:] = torch.tensor(rest)
-            if self._exact_mass:
-                numbers[1] = rest[0]  # without losing digits
+            numbers[1:] = torch.tensor(rest, dtype=numbers.dtype)
         self._mass, self._loss = 0.0, None
-        if self.wrapped is None:
-            return tail.dot(numbers)
         reached = (numbers.clone(), self._look_for_missing, *self._learnable)
         total: torch.Tensor = TailLoss.apply(tail, *reached)  # type: ignore[no-untyped-call]
         return total
@@ -279,7 +319,7 @@ class DDPAllReduce(SingleProcess):
         asked = zeros
         if hook is not None and hook.remembers:  # what it held back is sent for unused ones, too
             asked = self._learnable
-        if self.wrapped is None or not asked:
+        if not asked:
             return
         used = torch.tensor([float(id(p) not in self._missing) for p in asked])
         if self.shard.size > 1:
@@ -297,31 +337,6 @@ class DDPAllReduce(SingleProcess):
         if self.norms is not None:
             self.norms.scale = 1.0 / mass if mass > 0.0 else 0.0
         return (float(mass > 0.0), 0.0, *self.group.clock, self.group.fingerprint)
-
-    def _reduce_after_backward(self) -> None:
-        """Average the gradients that exist on any rank, as DDP does for those on all."""
-        from accelerando._engine.step import grad_norm
-
-        size, tail = self.shard.size, self.carrier.tail
-        learnable = [p for p in self.carrier.parameters() if p.requires_grad]
-        if self.norms is not None:
-            square = grad_norm([p for p in learnable if p is not tail]) ** 2 / size**2
-            assert tail.grad is not None
-            tail.grad[_SQUARE] = square * self.norms.scale * size
-        present = torch.tensor([float(p.grad is not None) for p in learnable])
-        present = present.to(self.group.device)
-        self.group.all_reduce(present)
-        used = [p for p, ranks in zip(learnable, present.tolist(), strict=True) if ranks]
-        if self.hook is not None and self.hook.works_without_ddp:
-            for parameter in used:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-            self.hook.exchange_pieces(pieces_of(self.carrier.named_parameters()))
-            return
-        for parameter in used:
-            self.group.sum_gradients([parameter])
-            assert parameter.grad is not None
-            parameter.grad /= size
 
     def reduce(self, local: LocalGradient, parameters: Sequence[torch.Tensor]) -> Gradient:
         divided, self._divided = self._divided, False
@@ -353,14 +368,6 @@ class DDPAllReduce(SingleProcess):
             square = self.norms.collect(square)
             mass = 1.0 if self._sums else mass
             self._noise = PartNorms(round(number), square / mass if mass > 0.0 else 0.0)
-
-    def after_step(
-        self, state: TrainState, plan: Plan, results: Sequence[UpdateResult]
-    ) -> UpdateResult:
-        if self.wrapped is None:
-            self.unused = False
-            self.wrap()
-        return results[0]
 
     # -- numbers ----------------------------------------------------------------------------------
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from skorch.callbacks import Callback
 from torch.distributed import TCPStore
 
-from accelerando._cluster.mailbox import Address, Mailbox, encode, serve_store
+from accelerando._cluster.mailbox import Address, Mailbox, Seal, encode, new_secret
 from accelerando._cluster.messages import AverageNow, RankReady, Stop
-from accelerando._cluster.seal import Seal, new_secret
+from accelerando._cluster.plugins import serve_store
 from accelerando._dask import plugin_of
 from accelerando.exceptions import ClusterError
 from tests.nets import parameters_of, regressor

@@ -1,8 +1,6 @@
 """Workers that give notice: their ranks leave first, and no state is lost with them."""
 
-import pytest
-
-from accelerando._cluster.driver.state import Log, Phase, StartSegment
+from accelerando._cluster.driver.state import Phase
 from accelerando._cluster.messages import (
     BatchesEvaluated,
     BatchSizeChanged,
@@ -16,19 +14,11 @@ from accelerando._cluster.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from tests._cluster.driver.fake import WORKERS, Fit
+from tests._cluster.driver.fake import WORKERS, Fit, check_transition, segments, texts, transitions
 
 G, T, D, C, A = (
     Phase.GATHERING, Phase.TRAINING, Phase.DRAINING, Phase.COLLECTING, Phase.AVERAGING,
 )  # fmt: skip
-
-
-def events(fit):
-    return [action.event for action in fit.all if isinstance(action, Log)]
-
-
-def members(fit):
-    return [action.members for action in fit.all if isinstance(action, StartSegment)]
 
 
 def starting():
@@ -158,15 +148,9 @@ TRANSITIONS = [
 # fmt: on
 
 
-@pytest.mark.parametrize(
-    ("given", "event", "after", "phase", "actions"),
-    TRANSITIONS,
-    ids=[f"{row[0].__name__}-{type(row[1]).__name__}" for row in TRANSITIONS],
-)
-def test_transition(given, event, after, phase, actions):
-    fit = given()
-    assert fit.on(event, after) == actions
-    assert fit.phase is phase
+@transitions(TRANSITIONS)
+def test_transition(row):
+    check_transition(row)
 
 
 def test_the_state_of_the_only_rank_is_kept():
@@ -182,7 +166,7 @@ def test_the_state_of_the_only_rank_is_kept():
     assert fit.on(RankReady("rank-1"))[-2:] == [
         "log segment", "segment 2 generation 2: rank-1 source=0 blob=start/3",
     ]  # fmt: skip
-    assert "lost" not in events(fit)
+    assert not texts(fit, "lost")
 
 
 def test_replicas_that_all_leave_are_averaged_and_collected():
@@ -202,8 +186,8 @@ def test_a_worker_that_stays_after_all_is_used_again():
     fit.on(WorkerJoined("a"))
     assert fit.state.workers == ("b", "a")
     fit.end("paused", update=5)
-    assert members(fit)[-1] == ("rank-0", "rank-1")
-    assert "left" not in events(fit)
+    assert segments(fit)[-1].members == ("rank-0", "rank-1")
+    assert not texts(fit, "left")
 
 
 def test_a_worker_that_is_still_there_later_is_used_again():

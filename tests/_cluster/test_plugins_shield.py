@@ -9,12 +9,12 @@ import threading
 import cloudpickle
 import pytest
 
-from accelerando import _shield
+from accelerando._cluster import plugins
 
 
 def test_workers_of_the_same_terminal_ignore_ctrl_c_until_the_last_fit_ends():
     before = signal.getsignal(signal.SIGINT)
-    first, second = _shield.WorkerShield("first"), _shield.NannyShield("second")
+    first, second = plugins.WorkerShield("first"), plugins.NannyShield("second")
     try:
         first.setup(None)
         second.setup(None)
@@ -31,7 +31,7 @@ def test_workers_of_the_same_terminal_ignore_ctrl_c_until_the_last_fit_ends():
 @pytest.mark.parametrize("where", ["group", "host", "thread"])
 def test_other_workers_keep_their_handler(where):
     before = signal.getsignal(signal.SIGINT)
-    shield = _shield.WorkerShield("shield")
+    shield = plugins.WorkerShield("shield")
     shield.group += where == "group"
     shield.host += "x" if where == "host" else ""
     if where == "thread":
@@ -45,7 +45,7 @@ def test_other_workers_keep_their_handler(where):
 
 
 def test_a_shield_leaves_a_handler_alone_that_somebody_else_has_set():
-    before, shield = signal.getsignal(signal.SIGINT), _shield.WorkerShield("shield")
+    before, shield = signal.getsignal(signal.SIGINT), plugins.WorkerShield("shield")
     try:
         shield.setup(None)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -61,17 +61,44 @@ def sigint(dask_worker):
 
 
 def test_a_shield_is_on_all_workers_while_it_is_needed(client):
-    before = client.run(sigint)  # an earlier test may still be closing its own
-    with _shield.shielded(client):
+    with plugins.shielded(client):
         inside = client.run(sigint)
         assert all(ignored for ignored, _ in inside.values())
-        added = {name for _, names in inside.values() for name in names}
-        added -= {name for _, names in before.values() for name in names}
-        assert len(added) == 1
-    after = client.run(sigint)
-    assert not any(added & set(names) for _, names in after.values())
-    others = {worker for worker, (_, names) in after.items() if names}
-    assert not any(after[worker][0] for worker in set(after) - others if not before[worker][0])
+        assert all(len(names) == 1 for _, names in inside.values())
+    assert set(map(str, client.run(sigint).values())) == {"(False, [])"}
+
+
+def test_ctrl_c_while_a_shield_is_registered_leaves_none_behind(client, monkeypatch):
+    register = client.register_plugin
+
+    def interrupted(plugin):
+        register(plugin)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "register_plugin", interrupted)
+    with pytest.raises(KeyboardInterrupt), plugins.shielded(client):
+        pass
+    assert set(map(str, client.run(sigint).values())) == {"(False, [])"}
+
+
+def lose(name, dask_worker):
+    """Return a plugin that is still on its way, as it is while a worker starts."""
+    plugin = dask_worker.plugins.pop(name)
+    plugin.teardown()
+    return cloudpickle.dumps(plugin)
+
+
+async def arrive(sent, dask_worker):
+    await dask_worker.plugin_add(plugin=sent)
+
+
+def test_a_shield_that_reaches_a_starting_worker_after_its_end_does_nothing(client):
+    with plugins.shielded(client):
+        (name,) = next(iter(client.run(sigint).values()))[1]
+        worker, sent = client.run(lose, name, workers=[next(iter(client.nthreads()))]).popitem()
+    client.run(arrive, sent, workers=[worker])
+    assert not any(ignored for ignored, _ in client.run(sigint).values())
+    client.run(lose, name, workers=[worker])
 
 
 HIDE = """
@@ -83,12 +110,12 @@ print(type(plugin).__name__, type(plugin).__module__, plugin.setup(None))
 """
 
 
-@pytest.mark.parametrize("kind", [_shield.WorkerShield, _shield.NannyShield])
+@pytest.mark.parametrize("kind", [plugins.WorkerShield, plugins.NannyShield])
 def test_a_worker_without_accelerando_ignores_a_shield(kind):
     sent = cloudpickle.dumps(kind("shield"))
     assert vars(pickle.loads(sent)) == vars(kind("shield"))
     assert isinstance(pickle.loads(sent), kind)
     words = [sys.executable, "-c", HIDE, sent.hex()]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    base = "WorkerPlugin" if kind is _shield.WorkerShield else "NannyPlugin"
+    base = "WorkerPlugin" if kind is plugins.WorkerShield else "NannyPlugin"
     assert said.split() == [base, "distributed.diagnostics.plugin", "None"]
