@@ -344,7 +344,7 @@ class BrokenStep(PlainBuilder):
     def build(self):
         built = super().build()
 
-        def trouble(batch):
+        def trouble(batch, *place):
             raise LookupError("the callback's own trouble")
 
         built.gradients_ready = trouble

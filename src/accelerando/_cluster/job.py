@@ -42,8 +42,8 @@ class RankModel(Protocol):
     def evaluate(self, batch: Any) -> tuple[torch.Tensor, Any]:
         """Return the loss and the predictions of a validation batch."""
 
-    def gradients_ready(self, batch: Batch) -> None:
-        """Call the callbacks that act on gradients."""
+    def gradients_ready(self, batch: Batch, *place: int) -> None:
+        """Call the callbacks that act on gradients; what they draw depends on these numbers."""
 
     def updated(self, batch: Batch, result: UpdateResult) -> None:
         """Call the callbacks that act after every update."""
@@ -120,6 +120,9 @@ class ClusterJob:
         Receives values for the history of the current epoch.
     save_checkpoint : callable
         Writes a checkpoint of the driver's state.
+    check : callable
+        Called before each epoch, with whether callbacks have changed what the model computes;
+        raises if ranks cannot train it, or if the data are not those that ranks have.
     """
 
     client: Any
@@ -139,3 +142,4 @@ class ClusterJob:
     add_records: Callable[[Sequence[Mapping[str, float]]], None]
     add_to_history: Callable[[Mapping[str, Any]], None]
     save_checkpoint: Callable[[], None]
+    check: Callable[[bool], None] = lambda changed: None

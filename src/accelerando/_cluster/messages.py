@@ -7,8 +7,7 @@ TrainSegment      an epoch begins, or continues with the same or with other memb
 SendState         the driver collects the state: end of an epoch, Ctrl-C, a save
 Evaluate          validation: the batches that this rank evaluates
 AverageNow        local SGD, between two epochs, before some of the members leave
-Pause             Ctrl-C, or the membership changes; to the first member, which passes it on to
-                  the others with the next update
+Pause             Ctrl-C, or the membership changes; the first member passes it on to the others
 Abandon           a member was lost while others may still be joining the process group
 Stop              the rank is released, the fit is over, or its error is about to be raised
 ================  ============================================================================
@@ -45,8 +44,7 @@ RankNotStarted    Dask             the task of a rank could not be submitted
 Tick              every 0.1 s      nothing happened; deadlines are checked
 ================  ===============  ===========================================================
 
-States and results travel as *blobs*, byte strings that :mod:`accelerando._cluster.mailbox` stores
-under a name; messages contain the names. They are JSON on the wire.
+States and results are *blobs*, byte strings in the mailbox; messages, as JSON, contain their names.
 """
 
 from __future__ import annotations
@@ -182,8 +180,9 @@ class SegmentEnded:
     update, averagings, since : int
         The state of this rank: its update, averagings, and updates since the last one.
     begun, reason : bool, str
-        Whether this rank had the state of the segment's source: an update may have begun. If not,
-        its state is the one it had before the segment; why the process group was not formed.
+        Whether this rank had the source's state, so that an update may have begun; or why not.
+    own, sizes : dict, tuple of float
+        At the end of an epoch: attributes that forward passes changed, numbers of parameters.
     """
 
     rank: RankId
@@ -194,6 +193,8 @@ class SegmentEnded:
     since: int = 0
     begun: bool = True
     reason: str = ""
+    own: dict[str, str] = field(default_factory=dict)
+    sizes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

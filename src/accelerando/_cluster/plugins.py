@@ -345,7 +345,7 @@ def unregister(client: Any, name: str, *, nanny: bool = False) -> None:
         _without_the_silent(client.unregister_worker_plugin, name, nanny=nanny)
     except Exception:  # a worker that is just starting does not have it yet, or the cluster is gone
         with contextlib.suppress(Exception):
-            client.run(_end, name, nanny=nanny, on_error="ignore")
+            _without_the_silent(client.run, _end, name, nanny=nanny, on_error="ignore")
 
 
 def _without_the_silent(function: Any, *arguments: Any, **options: Any) -> None:

@@ -38,7 +38,7 @@ log = logging.getLogger("accelerando")
 _EXCEPTION_SECONDS = 30.0
 _ANSWER_SECONDS = 3.0  # for a worker to say which versions it has
 _RETRY_SECONDS = 10.0  # until a worker that did not answer is asked again
-_WARNINGS = ("unfit", "min_workers")  # events that are not in the normal course of a fit
+_WARNINGS = ("unfit", "min_workers", "differ")  # events that are not in the normal course of a fit
 PACKAGES = ("accelerando", "torch", "skorch")  # what a rank needs, in the versions of the driver
 
 

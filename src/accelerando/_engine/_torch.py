@@ -312,6 +312,20 @@ def is_ddp_complaint(error: RuntimeError) -> bool:
     return str(error).startswith("Expected to have finished reduction in the prior iteration")
 
 
+def is_reentrant(loss: torch.Tensor) -> bool:
+    """Return True if the backward pass contains another one (``use_reentrant=True``)."""
+    seen, waiting = set(), [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "CheckpointFunctionBackward":
+            return True
+        waiting.extend(following for following, _ in node.next_functions)
+    return False
+
+
 def pack(content: dict[str, Any]) -> bytes:
     """Return a dictionary of tensors, texts and numbers as bytes, to be sent."""
     buffer = io.BytesIO()

@@ -45,6 +45,19 @@ def explain(error: Exception, batch: Any, module: nn.Module) -> None:
         )
 
 
+_ROWS = (
+    "The criterion returns one loss per row; training needs their mean or sum. Pass "
+    "criterion__reduction='mean'."
+)
+
+
+def one_number(loss: torch.Tensor) -> torch.Tensor:
+    """Return a loss with one element as a number; refuse one with more."""
+    if loss.numel() != 1:
+        raise UnsupportedError(_ROWS)
+    return loss.reshape(())
+
+
 def _replace(error: Exception, y: Any, module: nn.Module) -> None:
     """Raise a sentence instead of an error whose cause is certain."""
     text = str(error)
@@ -55,10 +68,7 @@ def _replace(error: Exception, y: Any, module: nn.Module) -> None:
             f"(requires_grad=False), or {kind}.forward leaves the graph (detach, no_grad, numpy)."
         ) from None
     if "implicitly created only for scalar outputs" in text:
-        raise UnsupportedError(
-            "The criterion returns one loss per row; training needs their mean or sum. Pass "
-            "criterion__reduction='mean'."
-        ) from None
+        raise UnsupportedError(_ROWS) from None
     if "more than 1 value per channel" in text:
         raise UnsupportedError(
             "BatchNorm cannot train on a batch of one row. Use larger batches, or GroupNorm."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -25,6 +25,7 @@ from accelerando._engine.comm.communicator import (
     VirtualAllReduce,
 )
 from accelerando._engine.data.feed import Batch, Batches, Feed
+from accelerando._engine.micro_batch import facts_of
 from accelerando._engine.model import Model
 from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
@@ -186,6 +187,10 @@ def train_epoch(fit: Fit) -> None:
     position = state.position
     fit.model.refresh()  # a callback may have frozen or replaced parameters
     state.components = fit.model.components
+    fit.spec = replace(fit.spec, **facts_of(fit.model))
+    fit.min_rows = fit.spec.min_rows * comm.batches_per_update
+    comm.follow(sums=fit.spec.sums, min_rows=fit.spec.min_rows)
+    state.micro_batch.verified = False  # whether a batch may be divided
     if state.ema is not None:
         state.ema.begin_epoch()
     comm.begin_epoch(state)

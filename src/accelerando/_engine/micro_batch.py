@@ -219,6 +219,15 @@ def mass(criterion: Any, y: Any, rows: int) -> float:
     return float((weight[target] * counted.to(weight.device)).sum())
 
 
+def facts_of(model: Any) -> dict[str, Any]:
+    """Return what a fit must know of its model, which callbacks may change between two epochs."""
+    return {
+        # BatchNorm cannot train on the single row that an adaptive batch size may leave over.
+        "min_rows": 2 if couples_rows(model.module) else 1,
+        "sums": getattr(model.criterion, "reduction", "mean") == "sum",
+    }
+
+
 def every_row_counts(criterion: Any, y: Any) -> bool:
     """Return True if the mass of any part of a data set with targets `y` is its number of rows."""
     if getattr(criterion, "reduction", "mean") == "sum":

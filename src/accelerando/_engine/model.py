@@ -306,6 +306,13 @@ def python_numbers(content: Any) -> Any:
 
 
 def _states(parts: Mapping[str, Any]) -> dict[str, Any]:
+    for part in parts.values():
+        if isinstance(part, torch.optim.Optimizer):
+            # PyTorch cannot save the memory of a parameter that is trained no more.
+            trained = {id(p) for group in part.param_groups for p in group["params"]}
+            for parameter in [p for p in part.state if isinstance(p, torch.Tensor)]:
+                if id(parameter) not in trained:
+                    del part.state[parameter]
     return {name: part.state_dict() for name, part in parts.items() if hasattr(part, "state_dict")}
 
 

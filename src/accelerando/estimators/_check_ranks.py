@@ -24,6 +24,7 @@ from skorch.callbacks import (
     TensorBoard,
 )
 from skorch.utils import to_tensor
+from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from accelerando._engine.coupling import (
@@ -32,7 +33,8 @@ from accelerando._engine.coupling import (
     refuse_on_ranks,
     rows_to_compare,
 )
-from accelerando._engine.data.feed import ArrayFeed, Feed, unpack
+from accelerando._engine.data.buffer import Draws
+from accelerando._engine.data.feed import ArrayFeed, Feed, leaves, only_tensors, unpack
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows
 from accelerando._engine.step import needs_closure
@@ -169,6 +171,7 @@ def check_division(net: Any, fit: Fit) -> None:
         The driver's fit. If it has no rows, ranks look at those of their first update.
     """
     check_sparse(fit.model.module, fit.model.optimizers)
+    _check_synchronized(fit.model.module)
     gathers = net.couples_rows == "gather"
     if gathers:
         _check_measured(fit)
@@ -176,6 +179,8 @@ def check_division(net: Any, fit: Fit) -> None:
         return  # ranks that average have a batch each
     if net.max_workers == 1:
         return
+    _check_layers(fit.model.module)
+    _check_collate(fit.feed)
     separable = is_mean_over_rows(net.criterion_) and not has_custom_loss(net)
     if separable and is_known_to_be_by_row(net.module_):
         return
@@ -187,6 +192,63 @@ def check_division(net: Any, fit: Fit) -> None:
     where = find_coupling(fit.model, X, y, sums=fit.spec.sums, repeated=False)
     if where is not None:
         refuse_on_ranks(where, gathers=gathers)
+
+
+def _check_synchronized(module: nn.Module) -> None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.SyncBatchNorm):
+            raise UnsupportedError(
+                f"The layer {name!r} is a SyncBatchNorm, which needs a process group of its own. "
+                "Use nn.BatchNorm1d, 2d or 3d: ranks share its statistics without it."
+            )
+
+
+def _check_layers(module: nn.Module) -> None:
+    """Refuse layers that ranks cannot keep equal."""
+    for name, layer in module.named_modules():
+        if getattr(layer, "max_norm", None) is not None:
+            raise UnsupportedError(
+                f"The layer {name!r} has max_norm={layer.max_norm}: it shortens the rows that it "
+                "looks up, and every rank looks up others. Leave max_norm out; or train in one "
+                "process (client=None) or on one rank (max_workers=1)."
+            )
+
+
+def _check_collate(feed: Feed) -> None:
+    """Refuse a collate function that mixes rows: a rank would mix its own ones only."""
+    if getattr(feed, "collate", None) is None or feed.n_examples is None or feed.n_examples < 2:
+        return
+    rows = np.arange(min(8, feed.n_examples))
+    found = []
+    for some in (rows, rows[::2], rows[1::2]):
+        with Draws(0)():
+            found.append(feed.gather(some))
+    if not only_tensors(found):
+        return  # rows that cannot be told apart
+    whole, first, second = (leaves(batch) for batch in found)
+    for all_rows, some, others in zip(whole, first, second, strict=True):
+        if not (_same_rows(all_rows[::2], some) and _same_rows(all_rows[1::2], others)):
+            raise UnsupportedError(
+                "iterator_train__collate_fn makes of a row something that depends on the other "
+                "rows of the batch (MixUp, one random number per row), and every rank calls it "
+                "with its own rows: the result would depend on the number of ranks. Change single "
+                "rows in the Dataset's __getitem__, mix rows in a loss "
+                'with couples_rows="gather"; or train on one rank (max_workers=1). If you know '
+                "better, couples_rows=False trains without this check."
+            )
+
+
+def _same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return True if rows are the same but for padding, which is the same number everywhere."""
+    if one.dim() != other.dim() or len(one) != len(other):
+        return False
+    common = tuple(slice(0, length) for length in other.shape)
+    if one[common].shape != other.shape or not torch.equal(one[common], other):
+        return False
+    rest = torch.ones_like(one, dtype=torch.bool)
+    rest[common] = False
+    padding = one[rest]
+    return bool((padding == padding[:1]).all())
 
 
 def some_rows(feed: Feed, number: int) -> Any:

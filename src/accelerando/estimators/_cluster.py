@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from skorch.callbacks import (
     LRScheduler,
 )
 from skorch.dataset import Dataset as SkorchDataset
-from skorch.utils import TeeGenerator
+from skorch.history import History
 from torch.utils.data import DataLoader, Subset
 
 from accelerando._cluster.driver import placement
@@ -39,13 +39,20 @@ from accelerando.estimators._check_ranks import (
     copies_for_ranks,
     rank_callbacks,
 )
-from accelerando.estimators._data import forward_of, sample_rows
+from accelerando.estimators._data import (
+    describe_data,
+    forward_of,
+    notify_gradients,
+    sample_rows,
+    settle_lazy,
+)
 from accelerando.estimators._skorch import (
     CallbackHooks,
     SkorchModel,
     has_convolutions,
     in_memory,
 )
+from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
 
 # -- a rank's model -------------------------------------------------------------------------------
@@ -107,14 +114,19 @@ class RankNet:
             for name, extra in components.extras.items()
             if name.startswith(_CALLBACK)
         ]
-        values.update(vars(components.extras["net"]) if "net" in components.extras else {})
+        if "net" in components.extras:
+            own = dict(vars(components.extras["net"]))
+            self.net.history_ = History({**row, "batches": []} for row in own.pop("history_rows"))
+            values.update(own)
         self.model.refresh()
         for optimizer in self.model.optimizers:
             track_steps(optimizer)
 
     def prepare(self, feed: Feed) -> None:
-        """Give convolutions the faster memory format if the module accepts it."""
+        """Give lazy layers their shapes, and convolutions the faster memory format."""
         net = self.net
+        settle_lazy(net, feed, self.fit_params, seed=0)  # the driver's parameters replace these
+        self.model.refresh()
         if net.channels_last is False or not has_convolutions(net.module_):
             return
         forward = forward_of(net, self.fit_params)
@@ -125,13 +137,10 @@ class RankNet:
         step = self.net.validation_step(batch, **self.fit_params)
         return step["loss"], step["y_pred"]
 
-    def gradients_ready(self, batch: Batch) -> None:
-        """Call the callbacks that act on gradients."""
+    def gradients_ready(self, batch: Batch, *place: int) -> None:
+        """Call the callbacks that act on gradients; what they draw is the same on all ranks."""
         if self.net._callbacks_at("on_grad_computed"):
-            named = TeeGenerator(self.net.get_all_learnable_params())
-            self.net.notify(
-                "on_grad_computed", named_parameters=named, batch=batch.data, training=True
-            )
+            notify_gradients(self.net, batch, *place)
 
     def updated(self, batch: Batch, result: UpdateResult) -> None:
         """Let schedulers that step in every update take their step."""
@@ -164,7 +173,9 @@ def _extras(net: Any) -> dict[str, Any]:
             for name, value in vars(net).items()
             if name not in known and "__" not in name and not name.startswith("_")
         }
-        found["net"] = SimpleNamespace(**own)
+        # And which epoch it is: batches stay where they are.
+        rows = [{k: v for k, v in row.items() if k != "batches"} for row in net.history_]
+        found["net"] = SimpleNamespace(**own, history_rows=rows)
     return found
 
 
@@ -216,6 +227,7 @@ def cluster_trainer(
         add_records=lambda records: _add_batches(net, records),
         add_to_history=lambda values: net.history_[-1].update(values),  # noqa: PLW0108  of now
         save_checkpoint=net._write_checkpoint,
+        check=_checking(net, fit, datasets[0]),
     )
     with run_on_cluster(job) as trainer:
         net._trainer_ = trainer
@@ -223,6 +235,25 @@ def cluster_trainer(
             yield trainer
         finally:
             net._trainer_ = None
+
+
+def _checking(net: Any, fit: Fit, dataset: Any) -> Callable[[bool], None]:
+    """Return what looks at the model and at the data before each epoch."""
+    sent = describe_data(dataset)
+
+    def check(changed: bool) -> None:
+        if changed:
+            check_division(net, fit)
+        now = describe_data(dataset)
+        others = [name for name in sent.keys() & now.keys() if sent[name] != now[name]]
+        if others:
+            raise UnsupportedError(
+                f"Somebody has changed {', '.join(sorted(others)[:5])} during the fit, and ranks "
+                "have the data as they were when it began. Call partial_fit once for each stage of "
+                "the data (max_epochs epochs each), or train in this process (client=None)."
+            )
+
+    return check
 
 
 def known_step(net: Any, results: Sequence[tuple[torch.Tensor, Any]]) -> Any:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 import skorch
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
-from skorch.utils import to_numpy, to_tensor
+from skorch.utils import TeeGenerator, to_numpy, to_tensor
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from accelerando._cluster.driver.placement import Chunks, compute_chunks
-from accelerando._engine.data.feed import Feed, unpack
+from accelerando._engine.data.buffer import Draws
+from accelerando._engine.data.feed import Batch, Feed, unpack
+from accelerando._engine.structure import checksum
 from accelerando.exceptions import UnsupportedError
 
 
@@ -173,6 +178,16 @@ def forward_of(net: skorch.NeuralNet, fit_params: Mapping[str, Any]) -> Callable
     return forward
 
 
+def notify_gradients(net: Any, batch: Batch, *place: int) -> None:
+    """Call the callbacks that act on gradients.
+
+    They draw the same random numbers on all ranks and in this process: `place` seeds them.
+    """
+    named = TeeGenerator(net.get_all_learnable_params())
+    with Draws(*place)():
+        net.notify("on_grad_computed", named_parameters=named, batch=batch.data, training=True)
+
+
 def sample_rows(feed: Feed) -> Any:
     """Return a function that returns two rows of `X`; None if no rows are at hand."""
     n_examples = feed.n_examples
@@ -181,12 +196,79 @@ def sample_rows(feed: Feed) -> Any:
     return lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]
 
 
+_LOOKED_AT = 1 << 24  # bytes of an array; of larger ones, some rows
+_PARTS = 1000  # of a data set; the others are not looked at
+
+
+def describe_data(dataset: Any) -> dict[str, str]:
+    """Return the numbers, texts and arrays in a data set by name, as texts that change with them.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> describe_data(SimpleNamespace(scale=0.5, opened=object()))
+    {'dataset.scale': '0.5'}
+    """
+    found: dict[str, str] = {}
+    waiting: list[tuple[str, Any]] = [("dataset", dataset)]
+    for name, value in waiting:  # which grows
+        if isinstance(value, bool | int | float | str):
+            found[name] = repr(value)
+        elif isinstance(value, torch.Tensor | np.ndarray):
+            text = _describe_array(value)
+            found.update({} if text is None else {name: text})
+        elif len(waiting) < _PARTS and not isinstance(value, type | ModuleType | FunctionType):
+            waiting += _parts_of(name, value)
+    return found
+
+
+def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, list | tuple):
+        return [(f"{name}[{place}]", one) for place, one in enumerate(value[:100])]
+    if isinstance(value, dict):
+        return [(f"{name}[{key!r}]", one) for key, one in list(value.items())[:100]]
+    return [(f"{name}.{key}", one) for key, one in getattr(value, "__dict__", {}).items()]
+
+
+def _describe_array(value: Any) -> str | None:
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
+        return None
+    step = 1 + int(value.nbytes) // _LOOKED_AT
+    some = value[::step] if step > 1 else value
+    return checksum(some if isinstance(some, torch.Tensor) else torch.from_numpy(np.array(some)))
+
+
+def settle_lazy(net: Any, feed: Feed, fit_params: Mapping[str, Any], seed: int) -> None:
+    """Let lazy layers see two rows, after which they have parameters; refuse complex ones."""
+    tensors = [*net.module_.parameters(), *net.module_.buffers()]
+    if any(is_lazy(tensor) for tensor in tensors):
+        rows = sample_rows(feed)
+        if rows is None:
+            raise UnsupportedError(
+                "A lazy layer learns its shape from the first rows, and this process has no rows "
+                "of a stream or of a Dask array. Use nn.Linear and the like, with in_features."
+            )
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            forward_of(net, fit_params)(net.module_, rows())
+    if any(parameter.is_complex() for parameter in net.module_.parameters()):
+        raise UnsupportedError(
+            "The module has complex parameters, and accelerando records and exchanges real "
+            "gradients. Keep real and imaginary parts as two parameters."
+        )
+
+
 def chunks_of(net: Any, X: Any, y: Any) -> Chunks:
     """Let the cluster compute the chunks of the Dask arrays `X` and `y`."""
     if net.client is None or net.data != "shard":
         raise UnsupportedError(
             "X is a Dask array. To train on its chunks where they are pass client= and "
             'data="shard"; to train on all of it pass X.compute() and y.compute().'
+        )
+    if any(math.isnan(rows) for part in (X, y) for rows in getattr(part, "chunks", [()])[0]):
+        raise UnsupportedError(
+            "The chunks of X or y have unknown lengths, and ranks are given chunks by their number "
+            "of rows. Call X.compute_chunk_sizes() and y.compute_chunk_sizes() before."
         )
     if net.train_split is not None and not hasattr(net.train_split, "func"):
         raise UnsupportedError(

@@ -10,12 +10,13 @@ import torch
 from sklearn.callback import with_callbacks
 from skorch.callbacks import Callback
 from skorch.dataset import get_len
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader
 
 from accelerando._engine.comm.communicator import SingleProcess
 from accelerando._engine.data.feed import ArrayBatches, Feed, choose_feed
 from accelerando._engine.loop import Fit, FitSpec, LocalTrainer, Trainer, local_communicator
-from accelerando._engine.micro_batch import MicroBatch, couples_rows
+from accelerando._engine.micro_batch import MicroBatch, facts_of
 from accelerando._engine.runtime.process import RNG_LOCK, Interrupt, keep_memory
 from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
@@ -188,6 +189,11 @@ class AdaptiveNet(Results, ConfiguredNet):
         if compressor is not None:
             checks.check_compressor(self, compressor)
         feed = self._feed(dataset)
+        tensors = [*self.module_.parameters(), *self.module_.buffers()]
+        if any(is_lazy(tensor) or tensor.is_complex() for tensor in tensors):
+            from accelerando.estimators._data import settle_lazy
+
+            settle_lazy(self, feed, fit_params, state.seed)
         base = control.policies[0]
         measures = None if base.measures(0) is None else type(base).__name__
         checks.check_feed(self, feed, strategy, measures=measures, custom=custom)
@@ -214,9 +220,7 @@ class AdaptiveNet(Results, ConfiguredNet):
             compressor=compressor,
             virtual_ranks=checks.ranks_here(self, strategy),
             divisible=divisible,
-            # BatchNorm cannot train on the single row that an adaptive batch size may leave over.
-            min_rows=2 if couples_rows(model.module) else 1,
-            sums=getattr(model.criterion, "reduction", "mean") == "sum",
+            **facts_of(model),
             weights=weights,
             fit_params=fit_params,
             custom_step=custom,

@@ -20,7 +20,7 @@ from scipy import sparse
 from sklearn.utils.metadata_routing import process_routing
 from skorch.callbacks import Callback, PrintLog, ProgressBar
 from skorch.dataset import Dataset as SkorchDataset
-from skorch.utils import TeeGenerator, is_pandas_ndframe
+from skorch.utils import is_pandas_ndframe
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
@@ -251,10 +251,10 @@ class CallbackHooks:
 
     def gradients_ready(self, batch: Batch) -> None:
         if self.net._callbacks_at("on_grad_computed"):
-            named = TeeGenerator(self.net.get_all_learnable_params())
-            self.net.notify(
-                "on_grad_computed", named_parameters=named, batch=batch.data, training=True
-            )
+            from accelerando.estimators._data import notify_gradients
+
+            state = self.net._state_
+            notify_gradients(self.net, batch, state.seed, state.position.update)
 
     def after_update(self, batch: Batch, result: UpdateResult) -> None:
         # A checkpoint written before `on_batch_end` would miss a per-update scheduler's step.

@@ -54,7 +54,7 @@ class PlainRankModel:
             y_pred = self.model.module(X)
             return self.model.criterion(y_pred, y), y_pred
 
-    def gradients_ready(self, batch):
+    def gradients_ready(self, batch, *place):
         self.seen.append(batch.size)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
+from accelerando.exceptions import UnsupportedError
 from tests._engine.comm.ranks import on_ranks
 
 LAYERS = {
@@ -78,7 +79,7 @@ def test_a_rank_that_only_fills_in_does_not_count():
         layer = nn.BatchNorm1d(1, momentum=1.0)
         statistics = BatchStatistics(group)
         synchronize(layer, statistics)
-        statistics.counts = group.shard.rank == 0
+        statistics.begin(counts=group.shard.rank == 0)
         x = torch.tensor([[1.0], [3.0]]) if group.shard.rank == 0 else torch.tensor([[77.0]])
         return layer(x).flatten().tolist(), layer.running_mean.item(), layer.running_var.item()
 
@@ -121,3 +122,92 @@ def test_input_of_the_wrong_shape_is_refused_before_anything_is_sent():
             layer(torch.ones(1, 2, 3, 4))
 
     on_ranks(1, work)
+
+
+class Branches(nn.Module):
+    """Two layers, of which a rank calls those that its list names, in this order."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.BatchNorm1d(1, momentum=1.0) for _ in range(3))
+        self.double()
+
+    def forward(self, x, names):
+        for name in names:
+            x = x + self.norms[name](x * (name + 1.0)) ** 2
+        return x.sum()
+
+
+def branches(calls, rows):
+    """Return what ranks find that call these layers on their rows."""
+
+    def work(group):
+        module, statistics = Branches(), BatchStatistics(group)
+        synchronize(module, statistics)
+        statistics.begin(counts=True)
+        x = rows[group.shard.rank].clone().requires_grad_()
+        loss = module(x, calls[group.shard.rank])
+        statistics.end(loss).backward()
+        return x.grad, [p.grad for p in module.parameters()], list(module.buffers())
+
+    return on_ranks(len(calls), work)
+
+
+SKIPS = [([0, 1, 2], [1]), ([0], [2]), ([], [0, 2]), ([0, 2], [0, 1, 2]), ([1], [1], [0, 1])]
+
+
+@pytest.mark.parametrize("calls", SKIPS, ids=str)
+def test_ranks_may_skip_different_layers(calls):
+    """Each layer has the statistics of the rows of those ranks that call it."""
+    generator = torch.Generator().manual_seed(3)
+    rows = [torch.randn(3, 1, generator=generator, dtype=torch.float64) for _ in calls]
+    module, parts = Branches(), [part.clone().requires_grad_() for part in rows]
+    xs = list(parts)
+    for name, layer in enumerate(module.norms):
+        users = [rank for rank, names in enumerate(calls) if name in names]
+        if not users:
+            continue
+        joined = layer(torch.cat([xs[rank] * (name + 1.0) for rank in users]))
+        for rank, out in zip(users, joined.split(3), strict=True):
+            xs[rank] = xs[rank] + out**2
+    torch.cat(xs).sum().backward()
+    found = branches(calls, rows)
+    for (gradient, _, buffers), part in zip(found, parts, strict=True):
+        torch.testing.assert_close(gradient, part.grad, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(buffers, list(module.buffers()), rtol=1e-12, atol=1e-12)
+    for number, parameter in enumerate(module.parameters()):
+        known = [grads[number] for _, grads, _ in found if grads[number] is not None]
+        assert bool(known) == (parameter.grad is not None)
+        if known:
+            torch.testing.assert_close(sum(known), parameter.grad, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("calls", [([1, 0], [0]), ([0, 0], [0]), ([2, 0], [0, 2])], ids=str)
+def test_layers_in_another_order_are_refused_on_all_ranks(calls):
+    """One rank would compute statistics of a layer before another rank has called it."""
+
+    def work(group):
+        module, statistics = Branches(), BatchStatistics(group)
+        synchronize(module, statistics)
+        statistics.begin(counts=True)
+        x = torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
+        with pytest.raises(UnsupportedError, match="in different orders"):
+            statistics.end(module(x, calls[group.shard.rank]))
+
+    on_ranks(len(calls), work)
+
+
+def test_only_ranks_without_rows_have_called_a_layer():
+    """Nothing is remembered, and nothing becomes nan."""
+
+    def work(group):
+        layer, statistics = nn.BatchNorm1d(1), BatchStatistics(group)
+        synchronize(layer, statistics)
+        statistics.begin(counts=group.shard.rank == 0)
+        out = torch.zeros(1, 1, requires_grad=True) * 1.0
+        if group.shard.rank:
+            out = layer(torch.ones(1, 1, requires_grad=True) * 3.0)
+        statistics.end(out.sum()).backward()
+        return out.isfinite().all().item(), layer.running_mean.item(), layer.running_var.item()
+
+    assert on_ranks(2, work) == [(True, 0.0, 1.0)] * 2

@@ -17,6 +17,7 @@ from accelerando._engine.comm.average import show
 from accelerando._engine.comm.members import VirtualGroup
 from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.loop import Fit
+from accelerando._engine.micro_batch import facts_of
 from accelerando._engine.model import Components
 from accelerando._engine.position import Part
 from accelerando._engine.runtime.progress import Progress
@@ -46,12 +47,18 @@ class DriverCopy:
         The driver's.
     add_records : callable
         Receives the records of new updates.
+    check : callable
+        Raises if ranks cannot train what callbacks have made of the model or of the data.
     """
 
     def __init__(
-        self, fit: Fit, add_records: Callable[[Sequence[Mapping[str, float]]], None]
+        self,
+        fit: Fit,
+        add_records: Callable[[Sequence[Mapping[str, float]]], None],
+        check: Callable[[bool], None] = lambda changed: None,
     ) -> None:
         self.fit, self.state, self.add_records = fit, fit.state, add_records
+        self.check = check
         self._known: Description | None = None  # what ranks have
 
     # -- changes ----------------------------------------------------------------------------------
@@ -78,11 +85,15 @@ class DriverCopy:
             "evaluated": _in_evaluation_mode(model.module.training, components),
         }
         if before is None:
+            self.check(False)
             return True, patch
         if unsendable := now.unsendable(before):
             raise refusal(unsendable)
         patch["rewired"] = before.frozen != now.frozen or before.structure != now.structure
         attributes = differences(before.attributes, now.attributes)
+        acts = before.structure != now.structure or any(map(_acts_on_rows, attributes))
+        self.fit.spec = dataclasses.replace(self.fit.spec, **facts_of(model))
+        self.check(acts)
         if before.structure != now.structure or before.numbers != now.numbers:
             return True, patch
         if attributes:
@@ -215,6 +226,11 @@ class DriverCopy:
         if len(known) < len(found):
             state.replicas, state.averaging.since = None, 0
         self._mark()
+
+
+def _acts_on_rows(name: str) -> bool:
+    """Return True if an attribute may change what a row contributes to the loss."""
+    return not name.startswith("callback ") and name != "net#history_rows" and "hooks" not in name
 
 
 def _in_evaluation_mode(training: bool, components: Components) -> list[str] | None:

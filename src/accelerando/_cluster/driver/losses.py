@@ -18,6 +18,8 @@ from accelerando._cluster.messages import RankId
 _LEAVE_SECONDS = 30.0  # no worker waits longer for its rank
 _RESENDS = 3
 _DEATHS = 3  # segments that lose a worker in the same update
+_CONTACTS = 5  # segments that lose contact in the same update, while all workers live
+_DRIFT = 1e-4  # relative; processors that round differently stay far below
 _STARTS = 8  # times that all workers leave while their ranks start
 _GROUPS = 3  # process groups in a row that cannot be formed
 
@@ -87,19 +89,62 @@ def count_loss(turn: Turn) -> None:
     were is known roughly from their progress, and exactly from then on.
     """
     state, before, present = turn.state, turn.state.attempts, turn.present()
+    if not state.broken or (present and not state.begun) or turn.count("raised"):
+        return
     best = max((state.ranks[rank].key.update for rank in present), default=-1)
     update = 1 + (max(best, state.here.update) if present else state.newest_update)
     if before.update != update:
         before = Attempts()
     workers = (*before.workers, *state.lost)
-    state.attempts = Attempts(update, before.count + 1, workers)
-    if state.attempts.count >= _DEATHS:
+    died, lost = before.count + bool(state.lost), before.contacts + (not state.lost)
+    state.attempts = Attempts(update, died, workers, lost)
+    if died >= _DEATHS:
         state.failure = (
             f"Update {update} has killed {plural(len(workers), 'worker')}: "
             f"{', '.join(workers[:10])}. Its batch seems to end the process: by a crash of a "
             "native library, or because the memory is too small for it. The estimator holds the "
             "newest state before it. Look into the workers' logs, train with a smaller batch_size "
             "or more memory per worker; partial_fit then continues."
+        )
+    elif lost >= _CONTACTS:
+        state.failure = (
+            f"Ranks have lost contact to each other {lost} times in a row in update {update}, and "
+            "no worker has died. Their network drops connections, or an update takes longer than "
+            f"ranks wait for each other: pass a rank_timeout above {state.rank_timeout:g} s. The "
+            "estimator holds the newest state before it; partial_fit continues."
+        )
+
+
+def compare_members(turn: Turn) -> None:
+    """Look whether members that share every batch still have the same model."""
+    state = turn.state
+    told = list(state.told.values())
+    names = {name: None for own, _ in told for name in own}
+    new = [
+        name
+        for name in names
+        if len({own.get(name) for own, _ in told}) > 1 and name not in state.differing
+    ]
+    if new:
+        state.differing += tuple(new)
+        turn.log(
+            "differ",
+            f"Forward passes have changed {', '.join(n.replace('#', '.') for n in new[:5])} in "
+            "different ways on different ranks. The estimator gets what the first rank has. If "
+            "training depends on it, the result depends on the number of ranks: train on one "
+            "(max_workers=1).",
+        )
+    (first, size), *others = [sizes for _, sizes in told]
+    if any(
+        abs(one - first) > _DRIFT * max(size, abs(first)) or abs(other - size) > _DRIFT * size
+        for one, other in others
+    ):
+        state.failure = (
+            "The parameters of the ranks are no longer the same, although all ranks take the same "
+            "steps: something changes them differently on each rank, such as a module whose "
+            "forward writes to its parameters, or a callback that draws random numbers from a "
+            "generator of its own. Make it depend on random_state only, or train on one rank "
+            "(max_workers=1)."
         )
 
 

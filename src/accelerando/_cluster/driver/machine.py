@@ -276,10 +276,14 @@ def _end_segment(turn: Turn) -> None:
     state = turn.state
     if state.parts:
         replicas.drop_parts(turn)
-    if state.lost and (state.begun or not turn.present()):
+    if state.broken:
         losses.count_loss(turn)
     if not state.begun:
         losses.count_unformed(turn)
+    told = list(state.told.values())
+    if any(other != told[0] for other in told):
+        losses.compare_members(turn)
+    state.told = {}
     _conclude(turn)
 
 

@@ -265,6 +265,8 @@ def segment_ended(turn: Turn, event: messages.SegmentEnded) -> None:
     # A rank that missed the end of its segment joins as a newcomer.
     outcome = None if status == "silent" else event.outcome
     state.unreached = event.reason or state.unreached
+    if event.sizes:
+        state.told = {**state.told, event.rank: (event.own, event.sizes)}
     _leave_segment(turn, event, broken=outcome == "lost", status="ready", outcome=outcome)
 
 

@@ -84,7 +84,7 @@ class ClusterTrainer:
     def __init__(self, job: ClusterJob, mailbox: Mailbox, run: str, topic: str) -> None:
         self.job, self.mailbox = job, mailbox
         spec = job.fit.spec
-        self.copy = DriverCopy(job.fit, job.add_records)
+        self.copy = DriverCopy(job.fit, job.add_records, job.check)
         self.tasks = RankTasks(job, mailbox.address, run, topic)
         self.candidates = Candidates(job.client, self.tasks.log)
         workers = workers_of(job.client)

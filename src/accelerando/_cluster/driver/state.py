@@ -83,7 +83,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Attempts:
-    """How often a member was lost in the same update, and on which workers.
+    """How often a member was lost in the same update, on which workers, and contact alone.
 
     If nobody survived, the update is an estimate. Segments after that are careful, so that the
     update of the next loss is known exactly.
@@ -92,6 +92,7 @@ class Attempts:
     update: int = -1
     count: int = 0
     workers: tuple[str, ...] = ()
+    contacts: int = 0
 
 
 @dataclass
@@ -162,6 +163,8 @@ class DriverState:
         Workers that left while their rank started, since a rank had a state.
     unformed, unreached : int, str
         Process groups that could not be formed, one after the other, and why.
+    told, differing : mapping, tuple of str
+        What members said about their models at the end of an epoch; attributes that were others.
     failure : str or None
         The error to raise when the best state was collected.
     """
@@ -211,6 +214,8 @@ class DriverState:
     stillborn: tuple[str, ...] = ()
     unformed: int = 0
     unreached: str = ""
+    told: Mapping[RankId, tuple[Mapping[str, str], tuple[float, ...]]] = field(default_factory=dict)
+    differing: tuple[str, ...] = ()
     failure: str | None = None
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from accelerando._cluster.job import RankModel
 from accelerando._cluster.mailbox import Inbox, Mailbox
@@ -147,6 +150,16 @@ class RankCopy:
                 content["attributes"] = as_tensor(pack_attributes(components, names))
         return pack(content)
 
+    def compared(self) -> tuple[dict[str, str], tuple[float, ...]]:
+        """Return what should be the same on all ranks; see SegmentEnded."""
+        components = self.trained.model.components
+        now = describe(components, numbers=False).attributes
+        own = {name: now.get(name, "") for name in differences(self._sent.attributes, now)}
+        with torch.no_grad():
+            sums = [float(p.detach().sum()) for p in components.learnable()]
+            sizes = [float(p.detach().norm()) for p in components.learnable()]
+        return own, (math.fsum(s * (n + 1) for n, s in enumerate(sums)), math.hypot(*sizes))
+
     def pack_whole(self, state: TrainState, parts: Part) -> bytes:
         """Return parts of the state and the model, for ranks that may have another one."""
         components = self.trained.model.components
@@ -203,7 +216,7 @@ class RankHooks:
     ) -> None:
         self.mailbox, self.inbox, self.rank = mailbox, inbox, rank
         self.group, self.segment, self.timing = group, segment, timing
-        self.gradients_ready, self.updated = trained.gradients_ready, trained.updated
+        self.trained, self.updated = trained, trained.updated
         self.pack_state = pack_state
         self.log_event = log_event
         self.averages, self.careful = averages, careful
@@ -224,6 +237,9 @@ class RankHooks:
             state = self.fit.state
             now = RanksAllowed(self.rank, state.settings.workers, state.position.update)
             self.mailbox.report(now)
+
+    def gradients_ready(self, batch: Batch) -> None:
+        self.trained.gradients_ready(batch, self.fit.state.seed, self.fit.state.position.update)
 
     def after_update(self, batch: Batch, result: UpdateResult) -> None:
         self.updated(batch, result)

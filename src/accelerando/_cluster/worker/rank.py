@@ -23,8 +23,8 @@ from accelerando._engine.comm.local_sgd import LocalSGD
 from accelerando._engine.comm.process_group import LostContact, ProcessGroup, form
 from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, only_tensors
-from accelerando._engine.loop import Fit, train_epoch
-from accelerando._engine.micro_batch import every_row_counts
+from accelerando._engine.loop import Fit, FitSpec, train_epoch
+from accelerando._engine.micro_batch import every_row_counts, facts_of
 from accelerando._engine.position import Part
 from accelerando._engine.state import TrainState
 from accelerando._processors import processors
@@ -79,11 +79,7 @@ class Rank:
         self._begun = False
         self._wired: list[int] | None = None  # the parameters that DDP knows
         self._inbox: Inbox | None = None
-
-    @property
-    def averages(self) -> bool:
-        """Whether every rank has its own parameters."""
-        return isinstance(self.spec.fit.strategy, Averaging)
+        self.averages = isinstance(spec.fit.strategy, Averaging)  # each with its own parameters
 
     # -- preparation ------------------------------------------------------------------------------
 
@@ -97,13 +93,17 @@ class Rank:
         self.feed = spec.feed.build(self.data)
         self.validation = None if spec.validation is None else spec.validation.build(self.data)
         self.trained.prepare(self.feed)
-        targets = self.feed.data[1] if isinstance(self.feed, ArrayFeed) else None
-        counts = every_row_counts(self.trained.model.criterion, targets)
-        self.fit_spec = dataclasses.replace(spec.fit, every_row_counts=counts)
+        self.fit_spec = self._follow_model()
         store = PrefixStore(f"warm/{self.rank}", self.mailbox.connect())
         self.group = ProcessGroup(self._form(store, 0, 1), self.trained.device)
         self.comm = self._communicator(self.group)
         self.leave_group()
+
+    def _follow_model(self) -> FitSpec:
+        model = self.trained.model
+        targets = self.feed.data[1] if isinstance(self.feed, ArrayFeed) else None
+        facts = {**facts_of(model), "every_row_counts": every_row_counts(model.criterion, targets)}
+        return dataclasses.replace(self.spec.fit, **facts)
 
     def _form(self, store: Any, rank: int, size: int) -> Any:
         ports = self.mailbox.address.ports
@@ -130,7 +130,6 @@ class Rank:
             control_active=control.active,
             looks_at_parts=bool(control.looks_at_parts),
             sums=spec.sums,
-            exact_mass=not spec.every_row_counts,
             compressor=spec.compressor,
             memory=self.error_feedback,
         )
@@ -239,7 +238,9 @@ class Rank:
                 raise
             error.__traceback__ = None  # its frames hold the group, which must be released
             self.leave_group()
-        self._report_end(command.generation, outcome, self._begun, reason)
+        compares = outcome == "epoch" and command.group_size > 1 and not self.averages
+        told = self.copy.compared() if compares else ()
+        self._report_end(command.generation, outcome, self._begun, reason, *told)
 
     def _hold_chunks(self, command: messages.TrainSegment) -> None:
         """Hold the chunks that this segment gives to this rank; wait for those on their way."""
@@ -328,7 +329,9 @@ class Rank:
             state.end_epoch()
         state.position.until = command.until
         self.copy.patch(command.patch, state.position.update)
-        comm = self._rewire(command, comm)
+        old, self.fit_spec = self.fit_spec, self._follow_model()
+        facts = self.fit_spec.sums, self.fit_spec.every_row_counts
+        comm = self._rewire(command, comm, anew=facts != (old.sums, old.every_row_counts))
         group.begin_segment()
         hooks = RankHooks(
             self.mailbox,
@@ -362,11 +365,11 @@ class Rank:
             self.state.components = self.trained.model.components
 
     def _rewire(
-        self, command: messages.TrainSegment, comm: DDPAllReduce | LocalSGD
+        self, command: messages.TrainSegment, comm: DDPAllReduce | LocalSGD, *, anew: bool
     ) -> DDPAllReduce | LocalSGD:
-        """Let DDP look at the parameters again if others than before are trained."""
+        """Let DDP look at the model again if others than before are trained, or in another way."""
         wired = [id(p) for p in self.trained.model.components.learnable()]
-        same = wired == self._wired and not command.patch.get("rewired")
+        same = wired == self._wired and not anew and not command.patch.get("rewired")
         if same or isinstance(comm, LocalSGD):
             return comm
         if self._wired is not None:

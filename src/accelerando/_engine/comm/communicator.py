@@ -148,6 +148,9 @@ class Communicator(Protocol):
     traffic: Traffic
     spread: float | None
 
+    def follow(self, *, sums: bool, min_rows: int) -> None:
+        """Note whether the loss is a sum over rows, and how many rows BatchNorm needs."""
+
     def begin_epoch(self, state: TrainState) -> None:
         """Create, restore or drop replicas. Called when an epoch begins or continues."""
 
@@ -228,6 +231,9 @@ class SingleProcess:
 
     def __init__(self) -> None:
         self.traffic = Traffic()
+
+    def follow(self, *, sums: bool, min_rows: int) -> None:
+        return None
 
     def begin_epoch(self, state: TrainState) -> None:
         state.drop_replicas()

@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from accelerando._decisions import fingerprint
-from accelerando._engine._torch import after_backward, is_ddp_complaint, release_ddp
+from accelerando._engine._torch import after_backward, is_ddp_complaint, is_reentrant, release_ddp
 from accelerando._engine.comm.communicator import (
     Gradient,
     LocalGradient,
@@ -38,6 +38,7 @@ from accelerando._engine.comm.gradient_noise import RankNorms
 from accelerando._engine.comm.process_group import BucketSums, LostContact, ProcessGroup
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
 from accelerando._engine.micro_batch import couples_rows
+from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
     from accelerando._decisions import Plan
@@ -116,8 +117,6 @@ class DDPAllReduce(SingleProcess):
         Whether a monitor compares the gradients of the ranks.
     sums : bool
         Whether the loss is a sum over rows.
-    exact_mass : bool
-        Whether gradients are divided by the mass of a batch, so that all its digits count.
     compressor : Compressor, optional
         How gradients are encoded.
     memory : dict, optional
@@ -132,7 +131,6 @@ class DDPAllReduce(SingleProcess):
         control_active: bool,
         looks_at_parts: bool,
         sums: bool,
-        exact_mass: bool = True,
         compressor: Compressor | None = None,
         memory: Memory | None = None,
     ) -> None:
@@ -141,13 +139,13 @@ class DDPAllReduce(SingleProcess):
         self.shard: Shard = group.shard
         self.ranks = size = group.shard.size
         self.alone = size == 1
-        self._exact_mass = exact_mass
         self.carrier = Carrier(model.module, model.criterion, _ALL if control_active else _FEW)
         self._model = model
         self._control_active = control_active
         self._sums = sums
         self._held = 0
         self._divided = False  # into micro-batches
+        self._looked = False  # at the graph of the first loss
         tail = self.carrier.tail
         # A single rank has nobody to compare with; the loop compares micro-batches instead.
         compares = looks_at_parts and size > 1
@@ -230,7 +228,7 @@ class DDPAllReduce(SingleProcess):
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
         self.group.seed(state.seed, state.position.update)
         if self._statistics is not None:
-            self._statistics.counts = batch.held > 0
+            self._statistics.begin(counts=batch.held > 0)
         self._held = batch.held
         if self._control_active:
             self.group.fingerprint = fingerprint(plan)
@@ -264,10 +262,22 @@ class DDPAllReduce(SingleProcess):
         return waiting
 
     def backward(self, loss: torch.Tensor, mass: float, *, last: bool) -> None:
+        if loss.dim():
+            from accelerando._engine.hints import one_number
+
+            loss = one_number(loss)
+        if not self._looked:
+            self._looked = True
+            if is_reentrant(loss):
+                raise UnsupportedError(
+                    "The module uses reentrant checkpointing, which DistributedDataParallel does "
+                    "not support. Pass use_reentrant=False to torch.utils.checkpoint.checkpoint, "
+                    "or train in this process (client=None)."
+                )
         self._mass += mass
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
         if last and self._statistics is not None:
-            self._statistics.agree_on(0)
+            loss = self._statistics.end(loss)
         if last:
             loss = loss + self._tail_loss()  # it reaches every parameter
         if self._factor.dtype != loss.dtype:
@@ -294,9 +304,7 @@ class DDPAllReduce(SingleProcess):
         rest = (self._mass, float(self.group.pause), *more)
         if self._rest != rest:
             self._rest = rest
-            numbers[1:] = torch.tensor(rest)
-            if self._exact_mass:
-                numbers[1] = rest[0]  # without losing digits
+            numbers[1:] = torch.tensor(rest, dtype=numbers.dtype)
         self._mass, self._loss = 0.0, None
         reached = (numbers.clone(), self._look_for_missing, *self._learnable)
         total: torch.Tensor = TailLoss.apply(tail, *reached)  # type: ignore[no-untyped-call]
@@ -343,13 +351,14 @@ class DDPAllReduce(SingleProcess):
         self.group.paused = self.group.paused or pause > 0
         # Gradients are divided by the true mass, which class weights and ignored targets change.
         # The threshold keeps the rounding of the summed masses from scaling every gradient.
-        if mass > 0 and abs(mass - 1.0) > 1e-6:
+        rounding = 1e-13 if agreed.dtype == torch.float64 else 1e-6
+        if mass > 0 and abs(mass - 1.0) > rounding:
             for parameter in parameters:
                 if parameter.grad is not None:
                     parameter.grad /= mass
             loss /= mass
         noise = self._noise if local.noise is None else local.noise
-        return Gradient(torch.tensor(loss), local.y_pred, noise)
+        return Gradient(torch.tensor(loss, dtype=torch.float64), local.y_pred, noise)
 
     def _agree(self, numbers: list[float], mass: float) -> None:
         """Take over what all ranks said in addition to the loss."""

@@ -100,9 +100,8 @@ class LocalSGD(SingleProcess):
         self.exchanges_every_update = exchanges_every_update
         self.averaged = False  # in the newest update
         self.current_period = 1
-        self._min_rows = min_rows * self.ranks
         self._drop_last = drop_last
-        self._sums = sums
+        self.follow(sums=sums, min_rows=min_rows)
         self._needs_loss = "loss" in strategy.needs
         self._watch_every = watch_every
         self._signals = Signals.known()
@@ -113,6 +112,9 @@ class LocalSGD(SingleProcess):
         self._places: list[torch.Tensor] = []  # of their rows in the batch
         self._agreed = [0.0, 0.0]  # loss and squared gradient norm of the newest update
         self._sent = 0  # bytes of the averagings in the newest update
+
+    def follow(self, *, sums: bool, min_rows: int) -> None:
+        self._sums, self._min_rows = sums, min_rows * self.ranks
 
     # -- replicas ---------------------------------------------------------------------------------
 
@@ -242,7 +244,10 @@ class LocalSGD(SingleProcess):
         loss, square = self._agreed
         spent = self.members.take_traffic()
         self.traffic = spent._replace(bytes=spent.bytes + all_reduce_bytes(self._sent, self.ranks))
-        outputs = {"loss": torch.tensor(loss), "y_pred": in_order(results, self._places)}
+        outputs = {
+            "loss": torch.tensor(loss, dtype=torch.float64),
+            "y_pred": in_order(results, self._places),
+        }
         first = results[0] if results else UpdateResult(0.0, 0.0, state.lr(plan.lr_scale), {})
         return first._replace(loss=loss, grad_norm=math.sqrt(square), outputs=outputs)
 

@@ -20,6 +20,12 @@ from accelerando.exceptions import UnsupportedError
 class BatchStatistics:
     """Sums over the ranks, and whether this rank's rows count.
 
+    Ranks may skip different layers, because no row of theirs needs one or at random. Before each
+    layer every rank says which one it is about to call. If they differ, the one that was defined
+    first is summed: ranks that have not called it add zeros, and keep its statistics, too. In the
+    backward pass they take part again, so an edge leads from the loss to the sum. PyTorch computes
+    gradients in the reverse order of the forward pass, so that ranks meet in the right sums.
+
     Parameters
     ----------
     group : ProcessGroup
@@ -29,6 +35,18 @@ class BatchStatistics:
     def __init__(self, group: ProcessGroup) -> None:
         self.group = group
         self.counts = True  # False while this rank has no row and only fills in
+        self.layers: list[_Forward] = []
+        self._forget()
+
+    def begin(self, *, counts: bool) -> None:
+        """Begin an update; `counts` says whether this rank has a row of it."""
+        self.counts = counts
+        self._forget()
+
+    def _forget(self) -> None:
+        self._called: set[int] = set()  # layers in this forward pass
+        self._skipped: set[int] = set()  # those that some ranks have not called
+        self._filled: list[torch.Tensor] = []  # sums in which this rank has filled in
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum over the ranks; `values` may be overwritten."""
@@ -36,22 +54,78 @@ class BatchStatistics:
         self.group.all_reduce(values)
         return values
 
-    def agree_on(self, layer: int) -> None:
-        """Raise if ranks are about to call different layers; 0 is the end of the forward pass.
+    def end(self, loss: torch.Tensor) -> torch.Tensor:
+        """End the forward pass; return the loss with edges to sums that this rank has filled in."""
+        self.agree_on(_LAST, loss)
+        if self._filled:
+            loss = _Attach.apply(loss, *self._filled)  # type: ignore[no-untyped-call]
+        self._forget()
+        return loss
 
-        The message has one length for all layers. Without it ranks that skip different layers
-        would wait for each other.
+    def agree_on(self, layer: int, x: torch.Tensor) -> None:
+        """Wait until all ranks call this layer or a later one, filling in for those before it.
+
+        Parameters
+        ----------
+        layer : int
+            From 1 on, in the order of their definition.
+        x : Tensor
+            What goes into the layer.
         """
-        size = self.group.shard.size
-        if size == 1:
-            return
-        sums = self.group.sum(float(layer), float(layer * layer))
-        if sums != [size * layer, size * layer * layer]:
+        rank, size = self.group.shard
+        while size > 1:
+            said = [0.0] * size
+            said[rank] = float(layer * _KINDS + 2 * _DTYPES.index(x.dtype) + x.requires_grad)
+            heard = [round(code) for code in self.group.sum(*said)]
+            first = min(heard) // _KINDS
+            here = [code for code in heard if code // _KINDS == first]
+            if first != _LAST:
+                self._check(first, everywhere=len(here) == size, alike=len(set(here)) == 1)
+            if first == layer:
+                return
+            self._fill_in(first, here[0] % _KINDS, x.device)
+
+    def _fill_in(self, layer: int, kind: int, device: torch.device) -> None:
+        """Take part in the sums of a layer that this rank has skipped."""
+        forward = self.layers[layer - 1]
+        width, needed = 2 * forward.layer.num_features + 1, bool(kind % 2)
+        zeros = torch.zeros(width, dtype=_DTYPES[kind // 2], device=device, requires_grad=needed)
+        sums = _Sum.apply(zeros, self)  # type: ignore[no-untyped-call]
+        forward.remember(sums)
+        if needed:
+            self._filled.append(sums)
+
+    def _check(self, layer: int, *, everywhere: bool, alike: bool) -> None:
+        """Raise if ranks call a layer one after the other that one process would call once."""
+        again = layer in self._skipped or (layer in self._called and not everywhere)
+        self._called.add(layer)
+        if not everywhere:
+            self._skipped.add(layer)
+        if again or not alike:
             raise UnsupportedError(
-                "Ranks have skipped different layers with BatchNorm in one update, whose "
-                "statistics are those of all ranks. Use GroupNorm or LayerNorm in layers that are "
-                "skipped now and then, or train on one rank (max_workers=1)."
+                "Ranks have called layers with BatchNorm in different orders in one update, whose "
+                "statistics are those of all ranks. Define these layers in the order in which "
+                "forward calls them, each of them once, use GroupNorm or LayerNorm in layers that "
+                "are skipped now and then, or train on one rank (max_workers=1)."
             )
+
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_KINDS = 2 * len(_DTYPES)
+_LAST = 1 << 40  # the end of the forward pass comes after all layers
+
+
+class _Attach(torch.autograd.Function):
+    """The loss; gradients of zero flow to the sums, so that their backward pass is called."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: torch.Tensor, *sums: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*sums)
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return gradient, *(torch.zeros_like(one) for one in ctx.saved_tensors)
 
 
 class _Sum(torch.autograd.Function):
@@ -79,8 +153,9 @@ def synchronize(module: nn.Module, statistics: BatchStatistics) -> Callable[[], 
     """
     kind = batch_norm_class()
     layers: list[Any] = [part for part in module.modules() if isinstance(part, kind)]
-    for number, layer in enumerate(layers, start=1):
-        vars(layer)["forward"] = _Forward(layer, statistics, number)
+    statistics.layers = [_Forward(layer, statistics, n) for n, layer in enumerate(layers, start=1)]
+    for forward in statistics.layers:
+        vars(forward.layer)["forward"] = forward
 
     def undo() -> None:
         for layer in layers:
@@ -105,14 +180,10 @@ class _Forward:
             return type(layer).forward(layer, x)  # type: ignore[no-any-return]
         check_batch_norm_input(layer, x)
         shape = [1, -1, *[1] * (x.dim() - 2)]
-        center = self._center(x)
-        shifted = x - center.view(shape)
-        self.statistics.agree_on(self.number)
+        self.statistics.agree_on(self.number, x)
+        shifted = x - self._center(x).view(shape)
         sums = _Sum.apply(self._sums(shifted), self.statistics)  # type: ignore[no-untyped-call]
-        count = sums[-1].detach()
-        mean, square = (sums[:-1] / count).chunk(2)
-        variance = square - mean * mean
-        self._remember(mean.detach() + center, variance.detach(), float(count))
+        mean, variance = self.remember(sums)
         scaled: torch.Tensor = (shifted - mean.view(shape)) * torch.rsqrt(
             variance + layer.eps
         ).view(shape)
@@ -124,7 +195,7 @@ class _Forward:
         """Return the running mean: relative to it, sums of squares lose no digits."""
         running: torch.Tensor | None = self.layer.running_mean
         if running is None:
-            return torch.zeros_like(x[0:1].mean(_axes(x)))
+            return torch.zeros(self.layer.num_features, dtype=x.dtype, device=x.device)
         return running.detach().clone()
 
     def _sums(self, shifted: torch.Tensor) -> torch.Tensor:
@@ -140,18 +211,25 @@ class _Forward:
             ]
         )
 
-    def _remember(self, mean: torch.Tensor, variance: torch.Tensor, count: float) -> None:
-        """Update the running statistics; the running variance is the unbiased one."""
-        layer = self.layer
-        if layer.running_mean is None:
-            return
+    def remember(self, sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean, relative to the center, and variance; update the running statistics.
+
+        The running variance is the unbiased one.
+        """
+        layer, count = self.layer, float(sums[-1].detach())
+        # If only ranks without rows have called the layer, there is nothing to divide by.
+        mean, square = (sums[:-1] / sums[-1].detach().clamp(min=1.0)).chunk(2)
+        variance = square - mean * mean
+        if layer.running_mean is None or not count:
+            return mean, variance
         with torch.no_grad():
             layer.num_batches_tracked.add_(1)
             factor = layer.momentum
             if factor is None:
                 factor = 1.0 / float(layer.num_batches_tracked)
-            layer.running_mean.lerp_(mean, factor)
+            layer.running_mean.lerp_(mean + layer.running_mean, factor)
             layer.running_var.lerp_(variance * (count / max(1.0, count - 1.0)), factor)
+        return mean, variance
 
 
 def _axes(x: torch.Tensor) -> list[int]:

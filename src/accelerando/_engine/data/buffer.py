@@ -6,9 +6,14 @@ PyTorch's ``DataLoader`` and its worker processes deliver chunks of a fixed numb
 
 from __future__ import annotations
 
+import random
+import struct
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
@@ -17,6 +22,70 @@ from accelerando._engine.data.feed import concatenate, count_rows, only_tensors,
 from accelerando.exceptions import UnsupportedError
 
 Collate = Callable[[list[Any]], Any]
+
+
+class Draws:
+    """Random numbers that depend on a few numbers only: the same on any rank, and in this process.
+
+    Data sets draw from the global generators of PyTorch, NumPy and Python. Inside of ``with
+    draws():`` these are seeded by the numbers; a second block continues where the first ended.
+    Afterwards they are as before: dropout draws from them, too.
+
+    Examples
+    --------
+    >>> with Draws(1, 2)():
+    ...     first = random.random()
+    >>> with Draws(1, 2)():
+    ...     print(random.random() == first)
+    True
+    """
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = numbers
+        self._state: tuple[Any, ...] | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        before = _generator_states()
+        if self._state is None:
+            seed_generators(*self.numbers)
+        else:
+            _set_generator_states(self._state)
+        try:
+            yield
+        finally:
+            self._state = _generator_states()
+            _set_generator_states(before)
+
+    def during(self, items: Iterator[Any]) -> Iterator[Any]:
+        """Yield the items of an iterator that draws random numbers."""
+        while True:
+            with self():
+                item = next(items, _END)
+            if item is _END:
+                return
+            yield item
+
+
+_END = object()
+
+
+def seed_generators(*numbers: int) -> None:
+    """Seed the global generators."""
+    mixed = zlib.crc32(struct.pack(f"<{len(numbers)}q", *numbers))
+    torch.default_generator.manual_seed(mixed)
+    np.random.seed(mixed)
+    random.seed(mixed)
+
+
+def _generator_states() -> tuple[Any, ...]:
+    return torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+
+
+def _set_generator_states(states: tuple[Any, ...]) -> None:
+    torch.default_generator.set_state(states[0])
+    np.random.set_state(states[1])
+    random.setstate(states[2])
 
 
 class Carried:
@@ -152,13 +221,16 @@ class RowBuffer:
         while self.n_rows < rows and (chunk := next(self._chunks, None)) is not None:
             self._hold(chunk)
 
-    def release(self, rows: int) -> Any:
-        """Remove the first `rows` rows, and return them as one batch."""
-        return self.collated(self.cut(rows))
+    def release(self, rows: int, *place: int) -> Any:
+        """Remove the first `rows` rows, and return them as one batch; see :meth:`collated`."""
+        return self.collated(self.cut(rows), *place)
 
-    def collated(self, taken: Any) -> Any:
-        """Return rows that were cut off as one batch."""
-        return taken if self.collate is None else self.collate(taken)
+    def collated(self, taken: Any, *place: int) -> Any:
+        """Return rows that were cut off as one batch; numbers of its place seed the function."""
+        if self.collate is None:
+            return taken
+        with Draws(*place)():
+            return self.collate(taken)
 
     def discard(self, rows: int) -> Iterator[tuple[int, Any]]:
         """Read `rows` rows and yield them in pieces; the collate function does not see them."""

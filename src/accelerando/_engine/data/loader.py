@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +10,14 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
-from accelerando._engine.data.buffer import Carried, ChunkLoader, Collate, RowBuffer
+from accelerando._engine.data.buffer import (
+    Carried,
+    ChunkLoader,
+    Collate,
+    Draws,
+    RowBuffer,
+    seed_generators,
+)
 from accelerando._engine.data.feed import (
     WHOLE,
     Batch,
@@ -110,7 +115,8 @@ class LoaderFeed:
         self._sampler.rows = shard.of(order[cursor:], cursor)
         self._items.move(seed, epoch)
         chunks = self._loader.chunks(seed, epoch)
-        return _LoaderEpoch(self, RowBuffer(chunks, self.collate), order, cursor, shard)
+        buffer = RowBuffer(chunks, self.collate)
+        return _LoaderEpoch(self, buffer, order, cursor, shard, (seed, epoch))
 
     def close(self) -> None:
         """End the worker processes."""
@@ -157,28 +163,16 @@ class SeededItems(Dataset[Any]):
     def __getitems__(self, rows: list[int]) -> list[Any]:
         seed, epoch = self.where.tolist()
         several = getattr(self.dataset, "__getitems__", None)
-        before = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
-        try:
-            if several is not None:
-                _seed_generators(seed, epoch, rows[0])
+        if several is not None:
+            with Draws(seed, epoch, rows[0])():
                 found: list[Any] = several(rows)
-                return found
-            items = []
+            return found
+        items = []
+        with Draws(seed, epoch)():
             for row in rows:
-                _seed_generators(seed, epoch, row)
+                seed_generators(seed, epoch, row)
                 items.append(self.dataset[row])
-            return items
-        finally:
-            torch.default_generator.set_state(before[0])
-            np.random.set_state(before[1])
-            random.setstate(before[2])
-
-
-def _seed_generators(seed: int, epoch: int, row: int) -> None:
-    mixed = zlib.crc32(struct.pack("<3q", seed, epoch, row))
-    torch.default_generator.manual_seed(mixed)
-    np.random.seed(mixed)
-    random.seed(mixed)
+        return items
 
 
 _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
@@ -220,13 +214,20 @@ class _GivenOrder:
 
 class _LoaderEpoch:
     def __init__(
-        self, feed: LoaderFeed, buffer: RowBuffer, order: Rows, cursor: int, shard: Shard
+        self,
+        feed: LoaderFeed,
+        buffer: RowBuffer,
+        order: Rows,
+        cursor: int,
+        shard: Shard,
+        place: tuple[int, int],
     ) -> None:
         self.feed = feed
         self.buffer = buffer
         self.order = order
         self.cursor = cursor
         self.shard = shard
+        self.place = place  # seed and epoch
 
     def take(self, rows: int, min_rows: int = 1) -> Batch | None:
         start = self.cursor
@@ -239,4 +240,4 @@ class _LoaderEpoch:
         if not len(mine):
             return Batch(self.feed.gather(batch[:1]), size, batch[:1], 0)
         self.buffer.fill(len(mine))
-        return Batch(self.buffer.release(len(mine)), size, mine, len(mine))
+        return Batch(self.buffer.release(len(mine), *self.place, start), size, mine, len(mine))

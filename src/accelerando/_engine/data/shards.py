@@ -17,14 +17,14 @@ import json
 import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from accelerando._engine.data.buffer import Carried
+from accelerando._engine.data.buffer import Carried, Draws, seed_generators
 from accelerando._engine.data.feed import Shard, concatenate, leaves, map_leaves
 
 MODULUS = 2**32
@@ -99,31 +99,42 @@ class ShardReader(IterableDataset[Any]):
 
     def __init__(self, dataset: Any, workers: int) -> None:
         self.dataset = dataset
-        # The rank, the number of ranks and the epoch, visible to worker processes that persist.
-        self.where = torch.tensor([0, 1, 0])
+        # Rank, number of ranks, epoch and seed, visible to worker processes that persist.
+        self.where = torch.tensor([0, 1, 0, 0])
         if workers:
             self.where.share_memory_()  # type: ignore[no-untyped-call]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"dataset": Carried(self.dataset), "where": self.where}
 
-    def move(self, shard: Shard, epoch: int) -> None:
+    def move(self, shard: Shard, epoch: int, seed: int = 0) -> None:
         """Read another shard, or another epoch, from the next ``iter`` on."""
-        self.where.copy_(torch.tensor([*shard, epoch]))
+        self.where.copy_(torch.tensor([*shard, epoch, seed]))
 
     def __iter__(self) -> Iterator[Any]:
-        rank, size, epoch = self.where.tolist()
+        rank, size, epoch, _ = self.where.tolist()
         set_epoch(self.dataset, epoch)
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         return self.rows(rank + size * number, size * workers)
 
     def rows(self, rank: int, size: int) -> Iterator[Any]:
-        """Return the rows of one shard."""
+        """Yield the rows of one shard; what a row draws depends on its number in the stream."""
+        epoch, seed = self.where[2:].tolist()
+        seed_generators(seed, epoch)
         sharding = sharding_of(self.dataset, size)
+        found: Iterator[Any]
         if sharding is None:
-            return islice(iter(self.dataset), rank, None, size)
-        return iter(sharding(rank, size))
+            found = islice(iter(self.dataset), rank, None, size)
+        else:
+            found = iter(sharding(rank, size))
+        for number in count(rank, size):
+            seed_generators(seed, epoch, number)
+            try:
+                row = next(found)
+            except StopIteration:
+                return
+            yield row
 
     def follows_protocol(self, shard: Shard) -> bool:
         """Return whether the first rows of a shard are where the protocol says.
@@ -132,8 +143,10 @@ class ShardReader(IterableDataset[Any]):
         make the result depend on the number of ranks.
         """
         set_epoch(self.dataset, int(self.where[2]))
-        mine = list(islice(self.rows(*shard), 2))
-        whole = list(islice(self.rows(0, 1), shard.rank + shard.size + 1))[shard.rank :: shard.size]
+        last = shard.rank + shard.size + 1
+        with Draws()():
+            mine = list(islice(self.rows(*shard), 2))
+            whole = list(islice(self.rows(0, 1), last))[shard.rank :: shard.size]
         return [checksum(row) for row in mine] == [checksum(row) for row in whole]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from accelerando._engine.data.buffer import CarriedStream, ChunkLoader, Collate, RowBuffer
+from accelerando._engine.data.buffer import CarriedStream, ChunkLoader, Collate, Draws, RowBuffer
 from accelerando._engine.data.feed import (
     WHOLE,
     Batch,
@@ -86,10 +86,14 @@ class StreamFeed:
         """Open the stream for an epoch, and return what the loader delivers."""
         if self.reader is None:
             set_epoch(self.dataset, epoch)
-            return self._loader.chunks(seed, epoch)
-        self.reader.move(shard, epoch)
-        delivered = self._loader.chunks(seed, epoch)
-        if self.workers < 2:
+        else:
+            self.reader.move(shard, epoch, seed)
+        draws = Draws(seed, epoch)  # a stream may shuffle, or change rows at random
+        with draws():
+            delivered = self._loader.chunks(seed, epoch)
+        if not self.workers:
+            return draws.during(delivered)
+        if self.reader is None or self.workers < 2:
             return delivered
         return interleave(delivered, self.workers, items=self.collate is not None)
 
@@ -305,20 +309,22 @@ class StreamEpoch:
         """Return this rank's rows of the next batch; one that does not count if it has none."""
         buffer = self._buffer
         assert buffer is not None
+        place = self.seed, self.number, self.cursor
         if self.reads.size > 1:
             if mine:
                 taken = buffer.cut(mine)
                 self._spare = taken[:1] if self.items else slice_rows(taken, 0, 1)
             else:
                 taken = self._spare_row()
-            return Batch(buffer.collated(taken), size, None, mine)
+            return Batch(buffer.collated(taken, *place), size, None, mine)
         taken = buffer.cut(size)
         if self.shard.size == 1:
-            return Batch(buffer.collated(taken), size, None, size)
+            return Batch(buffer.collated(taken, *place), size, None, size)
         index = self.shard.of(np.arange(size), self.cursor)
         shown = index if len(index) else np.zeros(1, dtype=np.int64)
         if self.items:
-            return Batch(buffer.collated([taken[i] for i in shown]), size, None, len(index))
+            mine_only = buffer.collated([taken[i] for i in shown], *place)
+            return Batch(mine_only, size, None, len(index))
         chosen = torch.from_numpy(shown)
         mine_only = map_leaves(lambda leaf: leaf.index_select(0, chosen), taken)
         return Batch(mine_only, size, None, len(index))
@@ -327,7 +333,8 @@ class StreamEpoch:
         """Return a row for a rank without one in this batch: collective operations need it."""
         if self._spare is None:
             assert self.feed.reader is not None
-            first = [next(self.feed.reader.rows(0, 1))]
+            with Draws()():
+                first = [next(self.feed.reader.rows(0, 1))]
             self._spare = first if self.items else default_collate(first)
         return self._spare
 
