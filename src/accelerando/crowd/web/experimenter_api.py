@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from accelerando.crowd.experiment import Experiment, Files, make_experiment, read_upload, read_yaml
 from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store import participants, people, recruiting, statistics
+from accelerando.crowd.store import participants, people, published, recruiting, statistics
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.web import accounts, roles
@@ -261,16 +261,17 @@ async def embedding(
     if row is None:
         raise ApiError("no_embedding", "There are too few answers for an embedding yet.", 404)
 
-    def look(connection: Connection) -> list[Any]:
-        return context.items(connection, snapshot)
+    def look(connection: Connection) -> tuple[list[Any], dict[str, Any]]:
+        return context.items(connection, snapshot), published.report(connection, snapshot.frame.id)
 
     root = _root(request)
-    items = await context.read(look)
+    items, told = await context.read(look)
     return {
         "version": row.version,
         "answers": row.n_answers,
         "at": row.at,
         "positions": row.positions,
+        **{key: told.get(key) for key in ("uncertainty", "model", "reason", "guard")},
         "items": [item_json(item, k, snapshot.frame, root) for k, item in enumerate(items)],
     }
 
@@ -281,7 +282,10 @@ async def all_participants(name: Name, context: Ctx, who: Experimenter) -> dict[
     del who
 
     def look(connection: Connection) -> list[dict[str, Any]]:
-        return people.qualities(connection, stored.find(connection, name))
+        snapshot = stored.find(connection, name)
+        fitted = published.report(connection, snapshot.frame.id).get("people", {})
+        found = people.qualities(connection, snapshot)
+        return [one | {"reliability": fitted.get(str(one["id"]))} for one in found]
 
     return {"participants": await context.read(look)}
 
