@@ -34,7 +34,7 @@ SHARES = (0.0, 0.05, 0.16, 0.3)
 KINDS = ("uniform", "one-sided", "wrong")
 METHODS = ("equal weights", "attention checks", "reliability", "oracle")
 AFTER = 30
-EASY, CHECKS, MISSES = 0.95, 5, 2
+EASY, CHECKS, MISSES = 0.9, 5, 2
 
 
 def simulated(n_items=30, n_people=300, each=40, seed=0):
