@@ -246,6 +246,47 @@ def _codecs_alone(_: Any) -> Measured:
     return Measured("bytes, time and variance of single gradients only", NOT_YET)
 
 
+def _human(results: Any) -> Measured:
+    parts, worst, ratios = [], [], []
+    for name, case in sorted(results["cases"].items()):
+        rows = {row["sampler"]: row for row in case["summary"] if row["fit"] == "auto"}
+        new, old = rows["ARR"], rows["ARR 0.2"]
+        seeds = len(case["runs"]["ARR"]["auto"])
+        low, high = new["range at the end"]
+        kind = case["crowd"].split(":")[0]
+        worst.append(new["worst difference"])
+        ratios.append(new["answers ÷ Random"])
+        parts.append(
+            f"{name} ({kind}, {seeds} seeds): ARR {new['answers ÷ Random']:.2f} of the answers of "
+            f"Random in the upper third of accuracies ({new['least']:.2f} to {new['most']:.2f}), "
+            f"at worst {new['worst difference']:+.1f} points from Random, accuracy {low:.3f} to "
+            f"{high:.3f} at the end; version 0.2 {old['answers ÷ Random']:.2f}, at worst "
+            f"{old['worst difference']:+.1f} points"
+        )
+    verdict = YES if min(worst) >= -0.5 and max(ratios) <= 0.6 else PARTLY
+    if min(worst) < -0.5 and min(ratios) > 1.0:
+        verdict = NO
+    return Measured("; ".join(parts), verdict)
+
+
+def _trust(results: Any) -> Measured:
+    rows = [row for row in results["rows"] if row["replaced"] == 0.16]
+    clean = results["rows"][0]["reliability"]
+    told = ", ".join(
+        f"{row['by']} {row['equal weights']:.3f} with equal weights, {row['reliability']:.3f} "
+        f"({row['reliability range'][0]:.3f} to {row['reliability range'][1]:.3f}) with "
+        f"reliability, AUC {row['AUC']:.2f}"
+        for row in rows
+    )
+    behind = max(row["below clean data"] for row in rows)
+    good = behind <= 0.5 and min(row["AUC"] for row in rows) >= 0.95
+    return Measured(
+        f"{results['source']}, 16 % of the people replaced, accuracy {clean:.3f} with nobody "
+        f"replaced: {told}",
+        YES if good else PARTLY,
+    )
+
+
 def _queries(results: Any) -> Measured:
     rows = {
         row["method"]: row["queries per CPU-s"] for row in results["throughput"] if row["n"] == 85
@@ -376,6 +417,22 @@ CLAIMS = (
         "as above, on Salmon with a crowd",
         "serve_active.py",
         _served,
+    ),
+    Claim(
+        "arr-human",
+        DISSERTATION,
+        "The saving holds for the answers of people, whatever the items",
+        "“almost always no worse than random”; 2 to 3 times fewer answers (Salmon's documentation)",
+        "human_replay.py",
+        _human,
+    ),
+    Claim(
+        "trust",
+        DISSERTATION,
+        "Answers of careless people do little harm",
+        "not measured there",
+        "trust.py",
+        _trust,
     ),
     Claim(
         "queries",

@@ -177,12 +177,19 @@ def _add_embed(commands: Any) -> None:
         "CSV, or a .npy/.npz array of triplets.",
     )
     embed.add_argument("answers", type=Path, help="CSV with a header, .npy or .npz")
-    embed.add_argument("--dimensions", type=int, default=2, help="dimensions of the embedding")
+    embed.add_argument("--dimensions", default="2", help="dimensions of the embedding, or 'auto'")
     embed.add_argument(
         "-o", "--output", type=Path, default=Path("embedding.csv"), help="file of the positions"
     )
-    embed.add_argument("--noise", default="tste", help="tste, ste, ckl, logistic, gnmds or soe")
-    embed.add_argument("--lapse", default="0.05", help="share of careless answers, or 'estimate'")
+    embed.add_argument(
+        "--noise", default="tste", help="tste, ste, ckl, logistic, gnmds, soe, or 'auto'"
+    )
+    embed.add_argument(
+        "--alpha", type=float, help="degrees of freedom of tste; default: max(1, dimensions - 1)"
+    )
+    embed.add_argument(
+        "--lapse", default="0.05", help="share of careless answers, 'estimate' or 'auto'"
+    )
     embed.add_argument("--held-out", type=float, default=0.2, help="share of answers to test on")
     embed.add_argument(
         "--picture", type=Path, help="file of the figure; default: the output with .png"

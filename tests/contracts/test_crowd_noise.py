@@ -130,6 +130,33 @@ def test_models_that_are_the_same_by_algebra_agree(lapse):
     np.testing.assert_allclose(Logistic().probability(winner, loser, lapse), roots, atol=1e-9)
 
 
+@each_model
+def test_a_mixture_with_the_group_of_everybody_is_the_common_lapse_rate(noise):
+    if not noise.probabilistic:
+        return
+    winner, loser = distances()
+    margin = noise.dissimilarity(loser) - noise.dissimilarity(winner)
+    one = noise.link(margin, 0.1)
+    other = noise.mixed_link(margin, np.full(200, 0.1), np.full(200, 0.8))
+    np.testing.assert_allclose(other.loss, one.loss, rtol=1e-9)
+    np.testing.assert_allclose(other.margin_slope, one.margin_slope, rtol=1e-6, atol=1e-12)
+
+
+@each_model
+def test_answers_of_people_who_guess_move_nothing(noise):
+    winner, loser = distances()
+    margin = noise.dissimilarity(loser) - noise.dissimilarity(winner)
+    terms = noise.mixed_link(margin, np.full(200, 0.5), np.zeros(200))
+    np.testing.assert_allclose(terms.loss, np.log(2.0))
+    np.testing.assert_allclose(terms.margin_slope, 0.0)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5, 10])
+def test_the_degrees_of_freedom_of_tste_follow_the_dimension(d):
+    assert noise_model("tste", d) == TSTE(alpha=max(1.0, d - 1.0))
+    assert noise_model(TSTE(alpha=7.0), d) == TSTE(alpha=7.0)
+
+
 def test_ckl_is_the_formula_of_its_paper():
     winner, loser = distances()
     expected = (0.3 + loser) / (2 * 0.3 + winner + loser)

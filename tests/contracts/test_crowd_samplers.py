@@ -17,6 +17,7 @@ SAMPLERS = [
     Validation(queries=KNOWN, winners=[1, 4, 6]),
     ARR(),
     ARR(random_share=0.0, pairs=20),
+    ARR(cautious=False),
     Greedy(),
     Greedy(random_share=0.5),
     Greedy(include_head=False),
@@ -90,6 +91,31 @@ def test_only_queries_that_a_score_chose_have_one(sampler):
     assert abs(share - expected) < 0.2
     blind, _ = sampler.propose(sampler.start(12), 10, None)
     assert all(query.score is None for query in blind)
+
+
+@pytest.mark.parametrize("sampler", [ARR(), ARR(random_share=0.5), Uncertainty()], ids=repr)
+def test_before_the_first_fit_every_item_is_asked_about_equally_often(sampler):
+    state = sampler.start(12, seed=3)
+    counts = np.zeros(12, dtype=int)
+    for _ in range(20):
+        queries, state = sampler.propose(state, 6, None)
+        asked, left = queries[:4], queries[4:]
+        for query in asked:
+            counts[list(query[:3])] += 1
+        state = sampler.put_back(state, left)
+    assert counts.sum() == 240
+    assert counts.max() - counts.min() <= 2
+
+
+def test_no_query_is_chosen_without_trust():
+    known = make_posterior(True)
+    blind = Posterior(known.positions, known.places, known.log_posterior, TSTE(), trust=0.0)
+    for sampler in (ARR(), ARR(random_share=0.0)):
+        queries, _ = sampler.propose(sampler.start(12), 40, blind)
+        assert all(query.score is None for query in queries)
+        bold = type(sampler)(**{**_settings(sampler), "cautious": False})
+        queries, _ = bold.propose(bold.start(12), 40, blind)
+        assert any(query.score is not None for query in queries)
 
 
 def _settings(sampler):

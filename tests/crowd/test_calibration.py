@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from accelerando.crowd import ARR, AlienEggs, FromEmbedding, OrdinalEmbedding, simulate
+from accelerando.crowd import OrdinalEmbedding
 from accelerando.crowd._calibration import CalibrationRecord
 
 
@@ -47,16 +47,3 @@ def test_predictions_are_made_before_the_answer_is_fitted(eggs):
     assert record.answer == list(range(200, 300, 2))
     assert np.mean(record.correct) == model.score(line.triplets[200::2])
     assert min(record.confidence) >= 0.5
-
-
-def test_the_sampler_asks_more_at_random_where_the_model_cannot_be_right():
-    wide = FromEmbedding(1.5 * np.random.default_rng(0).normal(size=(20, 8)), noise="ste", lapse=0)
-
-    def random_share(crowd, seed):
-        settings = {"n_answers": 400, "participants": 20, "random_state": seed}
-        run = simulate(20, ARR(), crowd, embedding=OrdinalEmbedding(n_components=1), **settings)
-        return run.at_random[200:].mean()
-
-    misfit = np.mean([random_share(wide, seed) for seed in range(6)])
-    fitting = np.mean([random_share(AlienEggs(range(20)), seed) for seed in range(6)])
-    assert misfit > fitting + 0.15

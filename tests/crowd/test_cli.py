@@ -78,7 +78,7 @@ def test_noise_models_and_dimensions_can_be_chosen(run, answers_csv, tmp_path, n
         "embed", answers_csv, "--noise", noise, "--dimensions", 1, "-o", output, "--held-out", 0
     )
     assert code == 0
-    assert output.read_text().splitlines()[0] == "item,x1"
+    assert output.read_text().splitlines()[0] == "item,x1,uncertainty"
 
 
 def test_the_lapse_rate_can_be_estimated(run, answers_csv, tmp_path):
@@ -150,3 +150,33 @@ def test_plan_answers_with_a_band(run):
     assert "ARR" in out
     assert " to " in out
     assert "run 2 of 2, ARR" in progress
+
+
+def test_the_answers_may_choose_model_and_dimension(run, answers_csv, tmp_path):
+    auto = "--noise", "auto", "--lapse", "auto", "--dimensions", "auto"
+    output = tmp_path / "e.csv"
+    code, _, progress = run("embed", answers_csv, "-o", output, "--no-picture", *auto)
+    assert code == 0
+    assert "chosen: " in progress
+    assert "nats per answer" in progress
+    rows = list(csv.DictReader(output.read_text().splitlines()))
+    assert all(float(row["uncertainty"]) > 0 for row in rows)
+
+
+def test_alpha_of_tste_can_be_set(run, answers_csv, tmp_path):
+    places = []
+    for more in ([], ["--alpha", "1"], ["--alpha", "9"]):
+        output = tmp_path / "e.csv"
+        code, _, _ = run("embed", answers_csv, "-o", output, "--no-picture", *more)
+        assert code == 0
+        places.append(output.read_text())
+    assert places[0] == places[1] != places[2]
+    code, _, says = run("embed", answers_csv, "--noise", "ste", "--alpha", "2")
+    assert code != 0
+    assert "'--alpha'" in says
+
+
+def test_dimensions_are_a_number_or_auto(run, answers_csv):
+    code, _, says = run("embed", answers_csv, "--dimensions", "many")
+    assert code != 0
+    assert "an integer of at least 1 or 'auto'. Got 'many'" in says

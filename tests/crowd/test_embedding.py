@@ -175,11 +175,11 @@ def test_the_embedding_is_centered(eggs):
     ("settings", "says"),
     [
         ({"lapse": 0.5}, "'lapse' .* at least 0 and below 0.5"),
-        ({"lapse": "guess"}, "or 'estimate'. Got 'guess'"),
+        ({"lapse": "guess"}, "'estimate' or 'auto'. Got 'guess'"),
         ({"lapse": "estimate", "noise": "soe"}, "noise='soe' has no probability"),
         ({"lapse": "estimate", "solver": "minibatch"}, "a number with solver='minibatch'"),
         ({"solver": "adam"}, "'solver' .* 'minibatch'. Got 'adam'"),
-        ({"n_components": 0}, "'n_components' .* an integer of at least 1. Got 0"),
+        ({"n_components": 0}, "'n_components' .* an integer of at least 1 or 'auto'. Got 0"),
         ({"n_init": 0}, "'n_init' .* at least 1 unless"),
         ({"n_items": 2}, r"n_items=2"),
         ({"max_iter": 0}, "'max_iter' .* at least 1"),

@@ -11,7 +11,15 @@ import numpy as np
 from accelerando._validation import check_number
 from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._posterior import Posterior, as_posterior
-from accelerando.crowd._sampler import Query, Sampler, SamplerState, Search, deal, draw_queries
+from accelerando.crowd._sampler import (
+    Query,
+    Sampler,
+    SamplerState,
+    Search,
+    cover,
+    deal,
+    draw_queries,
+)
 from accelerando.crowd._search import Score, search
 
 __all__ = ["ARR", "Greedy", "Uncertainty"]
@@ -50,7 +58,10 @@ class _Deck(Sampler):
         items = self._items(state.n_items)
         at_random = rng.random(count) < (1.0 if posterior is None else self._share(posterior))
         heads, deck = deal(items, state.deck, int((~at_random).sum()), rng)
+        covering, rest = cover(items, state.cover, int(at_random.sum()), rng)
         queries = draw_queries(items, count, rng)
+        for place, query in zip(np.flatnonzero(at_random).tolist(), covering, strict=True):
+            queries[place] = query
         if heads and posterior is not None:
             repeats = max(heads.count(head) for head in heads)
             found = search(
@@ -68,16 +79,17 @@ class _Deck(Sampler):
             for place, head in zip(np.flatnonzero(~at_random).tolist(), heads, strict=True):
                 if best[head]:
                     queries[place] = best[head].pop(0)
-        return queries, replace(state, turn=state.turn + 1, deck=deck)
+        return queries, replace(state, turn=state.turn + 1, deck=deck, cover=rest)
 
     def _share(self, posterior: Posterior) -> float:
         del posterior
         return self.random_share
 
     def put_back(self, state: SamplerState, queries: Sequence[Query]) -> SamplerState:
-        """Put heads that were not asked back on top of the deck, so that no item is skipped."""
+        """Put what was not asked back on top of the decks, so that no item is skipped."""
         heads = tuple(query.head for query in queries if query.score is not None)
-        return replace(state, deck=heads + state.deck)
+        cards = tuple(item for query in queries if query.score is None for item in query[:3])
+        return replace(state, deck=heads + state.deck, cover=cards + state.cover)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +109,9 @@ class ARR(_Deck):
         Pairs of feet to score. The best of about a hundred random pairs is among the best one
         percent of all; the very best of all pairs are often similar and near the head.
     cautious : bool, default=True
-        Draw more queries at random, up to a share of ``1 − 0.2 (1 − random_share)``, while the
-        embedding predicts answers to chosen queries less often than it claims.
+        Choose no query until the embedding beats chance, and fewer where random queries are worth
+        more (:mod:`accelerando.crowd._guard`). False always chooses a share of
+        ``1 − random_share``.
 
     References
     ----------

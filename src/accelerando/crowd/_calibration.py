@@ -1,5 +1,8 @@
 """Calibration: are answers to chosen queries predicted as well as the embedding claims?
 
+The guard (:mod:`accelerando.crowd._guard`) has replaced this record, which misses what makes chosen
+queries worse than random ones on real items; it is kept under its former public name, ``Claims``.
+
 A query is chosen because the embedding expects its answer to be informative. Before an answer is
 used in a fit, the embedding predicts it with a probability, its *confidence*. If the noise model
 and the number of dimensions are right, the predictions are correct as often as their confidence

@@ -14,8 +14,10 @@ from accelerando._validation import check_integer, check_number, parameter_error
 from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._figure import draw_embedding
 from accelerando.crowd._metrics import accuracy_band
+from accelerando.crowd._noise import TSTE, NoiseModel
 from accelerando.crowd._plan import plan
 from accelerando.crowd._read import Answers, read_answers
+from accelerando.crowd._uncertainty import position_uncertainty
 
 Array = NDArray[np.float64]
 
@@ -27,23 +29,27 @@ def run_embed(options: argparse.Namespace) -> int:
     """Read answers, print the held-out accuracy, fit all answers, write positions and figure."""
     try:
         lapse = _lapse(options.lapse)
+        noise = _noise(options.noise, options.alpha)
+        dimensions = _dimensions(options.dimensions)
         _say(f"reading {options.answers.name}")
         answers = read_answers(options.answers)
         _report(answers)
         if len(answers.triplets) == 0:
             return _fail("The file has no usable answer.")
         settings = {
-            "n_components": options.dimensions,
-            "noise": options.noise,
+            "n_components": dimensions,
+            "noise": noise,
             "lapse": lapse,
             "n_items": len(answers.items),
             "random_state": options.seed,
         }
         _held_out_accuracy(answers, settings, options.held_out, options.seed)
         _say(f"fitting all {len(answers.triplets):,} answers")
-        model = OrdinalEmbedding(**settings).fit(answers.triplets)
+        model = OrdinalEmbedding(**settings).fit(answers.triplets, fair=_fair(answers))
+        if model.choice_ is not None:
+            _say(f"chosen: {model.choice_.reason}")
         _say(f"loss {model.loss_:.4f} after {model.n_iter_} steps, lapse rate {model.lapse_:.3f}")
-        _write_positions(options.output, answers, model.embedding_)
+        _write_positions(options.output, answers, model)
         print(f"positions: {options.output}")
         if not options.no_picture:
             _picture(options.picture or options.output.with_suffix(".png"), answers, model)
@@ -90,10 +96,7 @@ def _held_out_accuracy(
     """Print the accuracy of a fit on held-out answers, with its confidence interval."""
     check_number("crowd embed", "--held-out", share, minimum=0, below=1)
     rows = answers.triplets
-    # Chosen queries are the hard ones: only random ones measure accuracy fairly.
-    fair = (
-        answers.at_random if answers.at_random.sum() >= _ENOUGH_RANDOM else np.ones(len(rows), bool)
-    )
+    fair = _fair(answers)
     pool = np.flatnonzero(fair)
     n_test = int(share * len(pool))
     if n_test < 1 or n_test >= len(rows):
@@ -102,7 +105,8 @@ def _held_out_accuracy(
     test = np.zeros(len(rows), dtype=bool)
     test[np.random.default_rng(seed).permutation(pool)[:n_test]] = True
     _say(f"fitting {(~test).sum():,} answers, testing on {n_test:,}")
-    model = OrdinalEmbedding(**settings).fit(rows[~test])  # type: ignore[arg-type]
+    model = OrdinalEmbedding(**settings)  # type: ignore[arg-type]
+    model.fit(rows[~test], fair=fair[~test])
     accuracy = model.score(rows[test])
     low, high = accuracy_band(accuracy, n_test)
     kind = "random " if answers.at_random.sum() >= _ENOUGH_RANDOM else ""
@@ -125,14 +129,28 @@ def _report(answers: Answers) -> None:
         print(f"{len(answers.problems)} rows cannot be used (listed above)", file=sys.stderr)
 
 
-def _write_positions(path: Path, answers: Answers, positions: Array) -> None:
+def _fair(answers: Answers) -> NDArray[np.bool_]:
+    """Return which answers test an embedding: chosen queries are the hard ones."""
+    if answers.at_random.sum() >= _ENOUGH_RANDOM:
+        return answers.at_random
+    return np.ones(len(answers.triplets), dtype=bool)
+
+
+def _write_positions(path: Path, answers: Answers, model: OrdinalEmbedding) -> None:
+    positions = model.embedding_
+    unsure = np.full(len(positions), np.nan)
+    if model.noise_.probabilistic:
+        unsure = position_uncertainty(
+            positions, answers.triplets, model.noise_, lapse=model.lapse_, ridge=model.ridge_
+        )
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         axes = [f"x{k + 1}" for k in range(positions.shape[1])]
-        writer.writerow(["item", *(["name"] if answers.names else []), *axes])
-        for item, place in zip(answers.items, positions.tolist(), strict=True):
+        writer.writerow(["item", *(["name"] if answers.names else []), *axes, "uncertainty"])
+        for item, place, error in zip(answers.items, positions.tolist(), unsure, strict=True):
             name = [answers.names.get(item, "")] if answers.names else []
-            writer.writerow([item, *name, *(f"{value:.6g}" for value in place)])
+            told = "" if np.isnan(error) else f"{error:.3g}"
+            writer.writerow([item, *name, *(f"{value:.6g}" for value in place), told])
 
 
 def _picture(path: Path, answers: Answers, model: OrdinalEmbedding) -> None:
@@ -145,13 +163,32 @@ def _picture(path: Path, answers: Answers, model: OrdinalEmbedding) -> None:
     print(f"picture: {path}")
 
 
+def _noise(name: str, alpha: float | None) -> str | NoiseModel:
+    if alpha is None:
+        return name
+    if name != TSTE.name:
+        allowed = "left out unless --noise is tste"
+        raise parameter_error("crowd embed", "--alpha", allowed, f"--noise {name}")
+    return TSTE(alpha=alpha)
+
+
+def _dimensions(text: str) -> int | str:
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        allowed = "an integer of at least 1 or 'auto'"
+        raise parameter_error("crowd embed", "--dimensions", allowed, text) from None
+
+
 def _lapse(text: str) -> float | str:
-    if text == "estimate":
+    if text in ("estimate", "auto"):
         return text
     try:
         return float(text)
     except ValueError:
-        allowed = "a number of at least 0 and below 0.5 or 'estimate'"
+        allowed = "a number of at least 0 and below 0.5, 'estimate' or 'auto'"
         raise parameter_error("crowd embed", "--lapse", allowed, text) from None
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from accelerando.crowd import (
     _assignment,
     _attention,
-    _calibration,
     _dimension,
     _metrics,
     _noise,
@@ -20,6 +19,7 @@ from accelerando.crowd import (
     _search,
 )
 from accelerando.crowd._assignment import AssignedQuery, AssignmentState, QueryAssigner
+from accelerando.crowd._calibration import CalibrationRecord
 from accelerando.crowd._posterior import Array, Posterior
 
 __all__ = ["DEPRECATED", "deprecated_name"]
@@ -49,7 +49,7 @@ _SIMULATE = "accelerando.crowd.simulate"
 DEPRECATED: dict[str, tuple[Any, str]] = {
     "AnswersNeeded": (_plan.AnswersNeeded, "the objects that accelerando.crowd.plan returns"),
     "Belief": (_Belief, _MODEL),
-    "Claims": (_calibration.CalibrationRecord, "accelerando.crowd.ARR(cautious=True)"),
+    "Claims": (CalibrationRecord, "accelerando.crowd.ARR(cautious=True)"),
     "Desk": (_Desk, _SIMULATE),
     "DeskState": (_assignment.AssignmentState, _SIMULATE),
     "DimensionChoice": (

@@ -100,9 +100,13 @@ def select_dimension(
         folds,
     )
     base = OrdinalEmbedding() if estimator is None else estimator
-    if not noise_model(base.noise).probabilistic:
-        allowed = "an estimator whose noise model has probabilities, not a hinge loss"
-        raise parameter_error(owner, "estimator", allowed, base)
+    if base.noise != "auto":
+        noise = noise_model(base.noise)
+        if not noise.probabilistic:
+            allowed = "an estimator whose noise model has probabilities, not a hinge loss"
+            raise parameter_error(owner, "estimator", allowed, base)
+        # One noise model for all dimensions: heavier tails in one of them would decide the matter.
+        base = clone(base).set_params(noise=noise)
     n_items = base.n_items or int(rows.max()) + 1
     fold = np.random.default_rng(random_state).permutation(len(rows)) % folds
     likelihood = np.empty((len(tried), len(rows)))

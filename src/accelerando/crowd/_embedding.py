@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,13 +10,22 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from accelerando._validation import check_choice, check_integer, check_number, parameter_error
+from accelerando._validation import parameter_error
+from accelerando.crowd._choice import (
+    ModelChoice,
+    choose_model,
+    tried_models,
+    with_dimensions,
+)
+from accelerando.crowd._fit_checks import check_settings
+from accelerando.crowd._joint import joint_fit
 from accelerando.crowd._metrics import triplet_accuracy
-from accelerando.crowd._noise import NoiseModel, noise_model
+from accelerando.crowd._noise import TSTE, NoiseModel, noise_model
 from accelerando.crowd._objective import Objective
+from accelerando.crowd._reliability import Reliability
 from accelerando.crowd._solve import Solution, minibatch, race
 from accelerando.crowd._start import starting_points
-from accelerando.crowd._triplets import Triplets, as_triplets, as_weights
+from accelerando.crowd._triplets import Triplets, as_column, as_triplets, as_weights, joined
 
 __all__ = ["OrdinalEmbedding"]
 
@@ -24,7 +33,6 @@ Array = NDArray[np.float64]
 
 # Full batches of more answers than this need gigabytes; measured 3 s for a million, 10⁴ items.
 _FULL_BATCH_UP_TO = 2_000_000
-_LAPSE_AT_START = 0.05
 
 
 class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
@@ -37,15 +45,18 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    n_components : int, default=2
-        Dimensions of the embedding.
+    n_components : int or "auto", default=2
+        Dimensions of the embedding. "auto" compares 1, 2 and 3 by the likelihood of held-out
+        answers at every :meth:`fit`.
     noise : str or NoiseModel, default="tste"
-        "tste", "ste", "ckl", "logistic", "gnmds", "soe", or a noise model such as
-        ``TSTE(alpha=2)``.
-    lapse : float in [0, 0.5) or "estimate", default=0.05
+        "tste" (with α = max(1, d − 1) in d dimensions), "ste", "ckl", "logistic", "gnmds", "soe",
+        or a noise model such as ``TSTE(alpha=2)``. "auto" compares Logistic and t-STE by the
+        likelihood of held-out answers at every :meth:`fit`.
+    lapse : float in [0, 0.5), "estimate" or "auto", default=0.05
         Lapse rate ε, the share of careless answers: ``p → ε + (1 − 2ε) p``. "estimate" fits it (at
-        most 0.3) with the positions. The hinge losses of GNMDS and SOE have no probability; there
-        ε only enters :meth:`predict_proba`.
+        most 0.3) with the positions; "auto" compares 0.05, 0.1 and 0.15 on held-out answers. The
+        hinge losses of GNMDS and SOE have no probability; there ε only enters
+        :meth:`predict_proba`.
     n_items : int, optional
         Number of items; by default the largest item number in the answers plus one.
     n_init : int, default=3
@@ -55,9 +66,10 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         epochs.
     tol : float, default=1e-5
         L-BFGS stops when a step improves the loss by less, or when all slopes are smaller.
-    ridge : float, default=1e-3
-        Adds ``ridge/2 · ‖X‖²`` to the sum of the losses. The term is small: it only matters if the
-        answers do not determine the scale, which would then grow without bound.
+    ridge : float, optional
+        Adds ``ridge/2 · ‖X‖²`` to the sum of the losses. By default 0.001: so small a term only
+        matters if the answers do not determine the scale, which would then grow without bound.
+        With ``noise="auto"`` the default is a prior for each model, 0.1 or 0.2.
     solver : {"auto", "lbfgs", "minibatch"}, default="auto"
         Full batches or growing mini-batches; "auto" uses mini-batches above two million answers.
     warm_start : bool, default=False
@@ -73,8 +85,16 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         The minimum: mean loss of the answers, the ridge and, with an estimated lapse rate, minus
         its log prior per answer.
     lapse_ : float
-        The lapse rate used or estimated.
-    n_items_, n_iter_, n_answers_ : int
+        The lapse rate used, estimated or chosen.
+    noise_ : NoiseModel
+        The noise model used or chosen.
+    ridge_ : float
+        The ridge used.
+    choice_ : ModelChoice or None
+        What "auto" compared, with the reason of its choice.
+    reliability_ : Reliability or None
+        Shares of attentive and other answers of each participant, after a fit with participants.
+    n_items_, n_components_, n_iter_, n_answers_ : int
 
     Examples
     --------
@@ -87,17 +107,28 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
     (4, 1)
     """
 
+    embedding_: Array
+    noise_: NoiseModel
+    lapse_: float
+    ridge_: float
+    n_components_: int
+    loss_: float
+    choice_: ModelChoice | None
+    reliability_: Reliability | None
+    _participants: NDArray[Any] | None
+    _left: NDArray[Any] | None
+
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | Literal["auto"] = 2,
         noise: str | NoiseModel = "tste",
-        lapse: float | Literal["estimate"] = 0.05,
+        lapse: float | Literal["estimate", "auto"] = 0.05,
         *,
         n_items: int | None = None,
         n_init: int = 3,
         max_iter: int = 200,
         tol: float = 1e-5,
-        ridge: float = 1e-3,
+        ridge: float | None = None,
         solver: Literal["auto", "lbfgs", "minibatch"] = "auto",
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
@@ -114,6 +145,14 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         self.warm_start = warm_start
         self.random_state = random_state
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "embedding_" in state and "noise_" not in state:  # an earlier version, with α = 1
+            self.ridge_, self.n_components_ = state["ridge"], self.embedding_.shape[1]
+            self.noise_ = TSTE() if self.noise == "tste" else noise_model(self.noise)
+            self.choice_, self.reliability_ = None, None
+            self._participants, self._left = None, None
+
     def fit(
         self,
         triplets: ArrayLike,
@@ -121,6 +160,9 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         *,
         init: ArrayLike | None = None,
+        participants: ArrayLike | None = None,
+        left: ArrayLike | None = None,
+        fair: ArrayLike | None = None,
     ) -> OrdinalEmbedding:
         """Fit to these answers; earlier ones are discarded.
 
@@ -134,34 +176,60 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
             Weight of each answer.
         init : array of shape (n_items, n_components), optional
             Positions from another fit; they replace the warm start.
+        participants : array of shape (n_answers,), optional
+            Who gave each answer. The positions and each participant's lapse rate are then fitted
+            jointly, in place of the common lapse rate: answers of people who guess count for
+            little, and nobody has to be excluded.
+        left : array of bool of shape (n_answers,), optional
+            True if the winner was shown on the left; with participants, to find one-sided ones.
+        fair : array of bool of shape (n_answers,), optional
+            Answers to random queries. Only these are held out to choose a noise model; all by
+            default.
         """
         rows = as_triplets(triplets, answers, n_items=self.n_items)
+        weights = as_weights(sample_weight, len(rows))
         warm = self.embedding_ if self.warm_start and hasattr(self, "embedding_") else None
         if init is not None:
             warm = np.asarray(init, dtype=np.float64)
-        return self._fit(rows, as_weights(sample_weight, len(rows)), warm, self.n_init)
+        who, side, may = (
+            as_column(name, values, len(rows))
+            for name, values in (("participants", participants), ("left", left), ("fair", fair))
+        )
+        check_settings(self, rows, weights, self.n_init if warm is None else 1)
+        self._choose(rows, weights, warm, None if may is None else may.astype(bool))
+        if who is not None and not self.noise_.probabilistic:
+            allowed = "None, because the loss of this noise model has no probability"
+            raise parameter_error("OrdinalEmbedding.fit", "participants", allowed, "an array")
+        return self._fit(rows, weights, warm, self.n_init, who, side)
 
     def partial_fit(
         self,
         triplets: ArrayLike,
         answers: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        *,
+        participants: ArrayLike | None = None,
+        left: ArrayLike | None = None,
     ) -> OrdinalEmbedding:
         """Add these answers to the earlier ones and continue from the present embedding.
 
         The estimator keeps all answers ("follow the leader"), so many small calls give the result
-        of one large call. The first call is a :meth:`fit`.
+        of one large call. The first call is a :meth:`fit`; later calls keep its noise model.
         """
         if not hasattr(self, "embedding_"):
-            return self.fit(triplets, answers, sample_weight)
+            return self.fit(triplets, answers, sample_weight, participants=participants, left=left)
         rows = as_triplets(triplets, answers, n_items=self.n_items)
-        weights = as_weights(sample_weight, len(rows))
-        return self._fit(
-            np.concatenate([self._triplets, rows]),
-            np.concatenate([self._weights, weights]),
-            self.embedding_,
-            0,
+        weights = np.concatenate([self._weights, as_weights(sample_weight, len(rows))])
+        who, side = (
+            joined(name, before, as_column(name, values, len(rows)))
+            for name, before, values in (
+                ("participants", self._participants, participants),
+                ("left", self._left, left),
+            )
         )
+        rows = np.concatenate([self._triplets, rows])
+        check_settings(self, rows, weights, 1)
+        return self._fit(rows, weights, self.embedding_, 0, who, side)
 
     def transform(self, items: ArrayLike | None = None) -> Array:
         """Return the positions of the given items, by default of all items."""
@@ -185,8 +253,7 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         rows = as_triplets(queries, n_items=self.n_items_)
         gaps = self.embedding_[rows[:, :1]] - self.embedding_[rows[:, 1:]]
         squared = np.einsum("ijk,ijk->ij", gaps, gaps)
-        model = noise_model(self.noise)
-        left = model.probability(squared[:, 0], squared[:, 1], self.lapse_)
+        left = self.noise_.probability(squared[:, 0], squared[:, 1], self.lapse_)
         return np.stack([left, 1.0 - left], axis=1)
 
     def predict(self, queries: ArrayLike) -> NDArray[np.intp]:
@@ -207,21 +274,70 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         rows = as_triplets(triplets, answers, n_items=self.n_items_)
         return triplet_accuracy(self.embedding_, rows, sample_weight=sample_weight)
 
+    def _choose(
+        self, triplets: Triplets, weights: Array, warm: Array | None, fair: NDArray[np.bool_] | None
+    ) -> None:
+        """Set the dimension, the noise model, its prior and the lapse rate of the fit."""
+        tried = tried_models(self.n_components, self.noise, self.lapse, self.ridge)
+        before: ModelChoice | None = getattr(self, "choice_", None)
+        self.choice_ = None
+        best = tried[0]
+        if len(tried) > 1:
+            n_items = self._count_items(triplets, warm)
+            starts = {} if warm is None or len(warm) < n_items else {warm.shape[1]: warm}
+            seed = int(check_random_state(self.random_state).randint(2**31))
+            choice = choose_model(
+                triplets,
+                tried,
+                n_items=n_items,
+                weights=weights,
+                fair=fair,
+                current=None if warm is None or before is None else before.best,
+                starts=starts,
+                seed=seed,
+            )
+            self.choice_, best = choice, choice.best
+        self.noise_ = best.noise
+        self.lapse_, self.ridge_, self.n_components_ = best.lapse, best.ridge, best.n_components
+
     def _fit(
-        self, triplets: Triplets, weights: Array, warm: Array | None, n_cold: int
+        self,
+        triplets: Triplets,
+        weights: Array,
+        warm: Array | None,
+        n_cold: int,
+        participants: NDArray[Any] | None = None,
+        left: NDArray[Any] | None = None,
     ) -> OrdinalEmbedding:
-        self._check(triplets, weights, n_cold if warm is None else 1)
         n_items = self._count_items(triplets, warm)
         kept = weights > 0
-        best = self._minimize(triplets[kept], weights[kept], n_items, warm, n_cold)
+        goes_on = n_cold == 0 and participants is not None
+        if goes_on and warm is not None and len(warm) == n_items:
+            best = Solution(warm, self.lapse_, self.loss_, 0)
+        else:
+            best = self._minimize(triplets[kept], weights[kept], n_items, warm, n_cold)
+        self.reliability_ = None
+        if participants is not None:
+            best, self.reliability_ = joint_fit(
+                triplets[kept],
+                weights[kept],
+                self.noise_,
+                best,
+                participants[kept],
+                None if left is None else left[kept].astype(bool),
+                ridge=self.ridge_,
+                max_iter=self.max_iter,
+                tol=self.tol,
+            )
         # The loss does not depend on the center; a fixed one keeps embeddings comparable.
-        self.embedding_: Array = best.positions - best.positions.mean(axis=0)
+        self.embedding_ = best.positions - best.positions.mean(axis=0)
         self.lapse_ = best.lapse
         self.loss_ = best.loss
         self.n_iter_ = best.n_iter
         self.n_items_ = n_items
         self.n_answers_ = len(triplets)
         self._triplets, self._weights = triplets, weights
+        self._participants, self._left = participants, left
         return self
 
     def _count_items(self, triplets: Triplets, warm: Array | None) -> int:
@@ -231,9 +347,10 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
             return n_items
         if self.n_items is None:
             n_items = max(n_items, len(warm))
-        if warm.ndim != 2 or warm.shape[1] != self.n_components or len(warm) > n_items:
+        d = self.n_components
+        if warm.ndim != 2 or d not in ("auto", warm.shape[1]) or len(warm) > n_items:
             raise ValueError(
-                f"A start must have shape ({n_items}, {self.n_components}), n_items and "
+                f"A start must have shape ({n_items}, {d}), n_items and "
                 f"n_components. Got shape {warm.shape} instead. Pass matching positions as init, "
                 "or fit a new estimator."
             )
@@ -244,16 +361,16 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
     ) -> Solution:
         """Return the best solution from all starts with the chosen solver."""
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        noise = noise_model(self.noise)
-        shape = n_items, self.n_components
+        shape = n_items, self.n_components_
+        if warm is not None:
+            warm = with_dimensions(warm, self.n_components_, rng)
         starts = starting_points(triplets, weights, shape, warm=warm, n_cold=n_cold, rng=rng)
-        lapse = _LAPSE_AT_START if self.lapse == "estimate" else float(self.lapse)
         full = len(triplets) <= _FULL_BATCH_UP_TO or self.lapse == "estimate"
         if self.solver == "lbfgs" or (self.solver == "auto" and full):
             return race(
-                Objective(triplets, weights, n_items, noise, ridge=self.ridge),
+                Objective(triplets, weights, n_items, self.noise_, ridge=self.ridge_),
                 starts,
-                lapse,
+                self.lapse_,
                 estimate_lapse=self.lapse == "estimate",
                 n_answers=float(weights.sum()),
                 max_iter=self.max_iter,
@@ -262,36 +379,9 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         return minibatch(
             triplets,
             weights,
-            noise,
-            Solution(starts[0], lapse, np.inf, 0),
-            ridge=self.ridge,
+            self.noise_,
+            Solution(starts[0], self.lapse_, np.inf, 0),
+            ridge=self.ridge_,
             epochs=max(1, min(8, self.max_iter // 10)),
             rng=rng,
         )
-
-    def _check(self, triplets: Triplets, weights: Array, n_starts: int) -> None:
-        check_integer(self, "n_components", self.n_components)
-        check_integer(self, "n_init", self.n_init, minimum=0)
-        check_integer(self, "max_iter", self.max_iter)
-        check_integer(self, "n_items", self.n_items, minimum=3, also={None: "None"})
-        if n_starts == 0:
-            allowed = "an integer of at least 1 unless there is a warm start"
-            raise parameter_error(self, "n_init", allowed, self.n_init)
-        check_number(
-            self, "lapse", self.lapse, minimum=0, below=0.5, also={"estimate": "'estimate'"}
-        )
-        check_choice(self, "solver", self.solver, ("auto", "lbfgs", "minibatch"))
-        if self.lapse == "estimate":
-            if not noise_model(self.noise).probabilistic:
-                allowed = f"a number, because the loss of noise={self.noise!r} has no probability"
-                raise parameter_error(self, "lapse", allowed, self.lapse)
-            if self.solver == "minibatch":
-                # A mini-batch is too small to distinguish lapses from small distances.
-                allowed = "a number with solver='minibatch'"
-                raise parameter_error(self, "lapse", allowed, self.lapse)
-        check_number(self, "tol", self.tol, above=0)
-        check_number(self, "ridge", self.ridge, minimum=0)
-        if len(triplets) == 0:
-            raise ValueError("triplets must contain at least one answer. Got none.")
-        if not weights.any():
-            raise ValueError("sample_weight must contain a weight above 0. All weights are 0.")

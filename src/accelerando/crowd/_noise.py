@@ -88,6 +88,20 @@ class NoiseModel(ABC):
     def link(self, margin: Floats, lapse: float) -> LinkTerms:
         """Return the loss of an answer with margin z, and its slopes."""
 
+    def mixed_link(self, margin: Floats, floor: Floats, slope: Floats) -> LinkTerms:
+        """Return the loss ``−log(floor + slope · p)`` of an answer with margin z, and its slopes.
+
+        Floor and slope describe who answered (:mod:`accelerando.crowd._reliability`), so the loss
+        has no slope in a common lapse rate.
+        """
+        attentive = self.choice(margin)
+        answered = floor + slope * attentive
+        return LinkTerms(
+            -np.log(answered),
+            -slope * attentive * (1.0 - attentive) / answered,
+            np.zeros_like(attentive),
+        )
+
     @abstractmethod
     def log_odds(self, margin: Floats) -> Floats:
         """Return ``log(p / (1 − p))`` of an answer with margin z, without lapses."""
@@ -211,7 +225,8 @@ class TSTE(_LogisticLink):
     Parameters
     ----------
     alpha : float, default=1
-        Degrees of freedom; STE is the limit for large values.
+        Degrees of freedom; STE is the limit for large values. The name "tste" stands for
+        ``max(1, d − 1)`` in d dimensions, as in the paper.
     """
 
     alpha: float = 1.0
@@ -280,7 +295,7 @@ _MODELS: dict[str, type[NoiseModel]] = {
 }
 
 
-def noise_model(noise: str | NoiseModel) -> NoiseModel:
+def noise_model(noise: str | NoiseModel, n_components: int = 2) -> NoiseModel:
     """Return the noise model with this name, or the given noise model.
 
     Parameters
@@ -288,16 +303,23 @@ def noise_model(noise: str | NoiseModel) -> NoiseModel:
     noise : str or NoiseModel
         "ckl", "gnmds", "logistic", "soe", "ste" or "tste" for the model with its default settings,
         or a model, which is returned unchanged.
+    n_components : int, default=2
+        Dimensions of the embedding: t-STE has ``α = max(1, d − 1)`` degrees of freedom by default
+        (van der Maaten and Weinberger, 2012, section 4).
 
     Examples
     --------
     >>> noise_model("ckl")
     CKL(mu=0.05)
+    >>> noise_model("tste", n_components=5)
+    TSTE(alpha=4.0)
     >>> noise_model(TSTE(alpha=2.0))
     TSTE(alpha=2.0)
     """
     if isinstance(noise, NoiseModel):
         return noise
+    if noise == TSTE.name:
+        return TSTE(alpha=max(1.0, n_components - 1.0))
     if isinstance(noise, str) and noise in _MODELS:
         return _MODELS[noise]()
     names = ", ".join(map(repr, sorted(_MODELS)))

@@ -27,7 +27,8 @@ _FULL_MATRIX_SHARE = 4
 class Objective:
     """Mean loss of the answers plus ``ridge/2 · ‖X‖² / Σw``, with gradient.
 
-    An instance is a function of positions and a lapse rate.
+    An instance is a function of positions and a lapse rate. With a mixture, the arrays floor and
+    slope of :meth:`NoiseModel.mixed_link`, the lapse rate has no effect.
     """
 
     def __init__(
@@ -38,8 +39,11 @@ class Objective:
         noise: NoiseModel,
         *,
         ridge: float = 0.0,
+        mixture: tuple[Array, Array] | None = None,
     ) -> None:
-        triplets, weights = _merge_repeats(triplets, weights, n_items)
+        if mixture is None:
+            triplets, weights = _merge_repeats(triplets, weights, n_items)
+        self._mixture = mixture
         self.n_items = n_items
         self._noise = noise
         self._weights = weights / weights.sum()
@@ -52,7 +56,10 @@ class Objective:
         squared = self._pairs.squared_distances(positions)
         dissimilarity = self._noise.dissimilarity(squared)
         margin = dissimilarity[self._pairs.loser] - dissimilarity[self._pairs.winner]
-        terms = self._noise.link(margin, lapse)
+        if self._mixture is None:
+            terms = self._noise.link(margin, lapse)
+        else:
+            terms = self._noise.mixed_link(margin, *self._mixture)
         slope = self._weights * terms.margin_slope
         per_pair = np.asarray(np.bincount(self._pairs.loser, slope, squared.size), np.float64)
         per_pair -= np.bincount(self._pairs.winner, slope, squared.size)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from accelerando._validation import check_number, parameter_error
 from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._noise import NoiseModel, noise_model
-from accelerando.crowd._triplets import Triplets, as_triplets
+from accelerando.crowd._triplets import Triplets, as_triplets, as_weights
 
 __all__ = ["Posterior", "as_posterior", "log_posterior"]
 
@@ -45,7 +45,8 @@ class Posterior:
     temper : float in (0, 1], default=0.3
         The exponent β.
     trust : float in [0, 1], default=1
-        How well calibrated the embedding is; see :mod:`accelerando.crowd._calibration`.
+        Share of the sampler's chosen queries that is allowed; see
+        :mod:`accelerando.crowd._guard`.
 
     Examples
     --------
@@ -87,22 +88,26 @@ class Posterior:
         trust: float = 1.0,
         feet: float = 1.0,
         max_places: int = 1000,
+        weights: ArrayLike | None = None,
     ) -> Posterior:
         """Return the posterior of a fitted model given these answers.
 
         The lapse rate is 0 by default, whatever the model was fitted with: tempering already
         accounts for careless answers, and accounting for them twice costs a tenth more answers.
-        ``feet`` is the weight of an answer for the places of its feet (:func:`log_posterior`).
+        ``feet`` is the weight of an answer for the places of its feet (:func:`log_posterior`), and
+        ``weights`` has one entry per answer, such as the reliability of who gave it.
 
         With more than ``max_places`` items, the places are an evenly spaced sample of the
         positions. Memory then grows linearly with the number of items.
         """
-        noise = noise_model(model.noise)
+        noise = model.noise_
         positions = model.embedding_
         chosen = np.linspace(0, len(positions) - 1, min(max_places, len(positions))).astype(int)
         places = positions[chosen]
         rows = as_triplets(triplets, n_items=model.n_items_)
-        table = log_posterior(positions, rows, noise, lapse=lapse, places=places, feet=feet)
+        table = log_posterior(
+            positions, rows, noise, lapse=lapse, places=places, feet=feet, weights=weights
+        )
         return cls(positions, places, table, noise, lapse, temper, trust)
 
     @property
@@ -146,6 +151,7 @@ def log_posterior(
     lapse: float = 0.0,
     places: ArrayLike | None = None,
     feet: float = 1.0,
+    weights: ArrayLike | None = None,
 ) -> Array:
     """Return ``Σ log p_i(winner, loser)`` for every head and place i.
 
@@ -167,6 +173,8 @@ def log_posterior(
         Possible positions of an item; the positions themselves by default.
     feet : float, default=1.0
         Weight of an answer for the places of its winner and its loser.
+    weights : array of shape (n_answers,), optional
+        Weight of each answer; 1 by default.
 
     Returns
     -------
@@ -183,8 +191,9 @@ def log_posterior(
     """
     spots = np.asarray(positions, dtype=np.float64)
     where = spots if places is None else np.asarray(places, dtype=np.float64)
-    model = noise_model(noise)
+    model = noise_model(noise, spots.shape[1])
     rows: Triplets = as_triplets(triplets, n_items=len(spots))
+    share = as_weights(weights, len(rows))
     # Single precision within a block of answers, double precision for the sum over blocks.
     table = _dissimilarity(spots, where, model).astype(np.float32)
 
@@ -194,12 +203,15 @@ def log_posterior(
 
     def summed(role: int, margin: Callable[[Items, Items, Items], Single]) -> Array:
         total = np.zeros((len(spots), len(where)))
-        ordered = rows[np.argsort(rows[:, role], kind="stable")]
+        order = np.argsort(rows[:, role], kind="stable")
+        ordered, counted = rows[order], share[order].astype(np.float32)
         step = max(1, _BLOCK // len(where))
         for begin in range(0, len(ordered), step):
             block = ordered[begin : begin + step]
             item = block[:, role]
             logs = model.log_probability(margin(*block.T), lapse)
+            if weights is not None:
+                logs = logs * counted[begin : begin + step, None]
             first = np.flatnonzero(np.r_[True, item[1:] != item[:-1]])
             total[item[first]] += np.add.reduceat(logs, first, axis=0)
         return total

@@ -93,7 +93,7 @@ class FromEmbedding:
         left, right = (
             np.square(where[queries[:, 0]] - where[queries[:, k]]).sum(axis=1) for k in (1, 2)
         )
-        chosen = noise_model(self.noise).probability(left, right, self.lapse)
+        chosen = noise_model(self.noise, where.shape[1]).probability(left, right, self.lapse)
         return (rng.random(len(queries)) < chosen).astype(np.int8)
 
 

@@ -21,7 +21,7 @@ from accelerando.crowd._embedding import OrdinalEmbedding
 from accelerando.crowd._posterior import Posterior
 from accelerando.crowd._search import SearchResult, search
 
-__all__ = ["Query", "Sampler", "SamplerState", "Search", "deal", "draw_queries"]
+__all__ = ["Query", "Sampler", "SamplerState", "Search", "cover", "deal", "draw_queries"]
 
 Search = Callable[..., SearchResult]
 
@@ -64,12 +64,19 @@ class SamplerState:
         Number of calls so far; the next random numbers follow from it and the seed.
     deck : tuple of int
         Cards not yet dealt: heads, or the indices of validation queries.
+    cover : tuple of int
+        Cards of the coverage design not yet dealt; see :func:`cover`.
     """
 
     n_items: int
     seed: int = 0
     turn: int = 0
     deck: tuple[int, ...] = ()
+    cover: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("deck", "cover"):  # JSON has lists only
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +145,37 @@ def draw_queries(
             drawn = [head, *rng.choice(items[items != head], size=2, replace=False).tolist()]
         queries.append(Query(*drawn))
     return queries
+
+
+def cover(
+    items: NDArray[np.intp], deck: tuple[int, ...], count: int, rng: np.random.Generator
+) -> tuple[list[Query], tuple[int, ...]]:
+    """Return ``count`` queries of a coverage design and the cards that are left.
+
+    The items are shuffled and dealt three at a time, again and again: after any number of queries
+    no item was asked about more than twice as often as another plus once, and two rounds connect
+    nearly all items. Each query by itself is uniformly random, so that its answer is a fair test.
+
+    Examples
+    --------
+    >>> queries, rest = cover(np.arange(6), (), 4, np.random.default_rng(0))
+    >>> sorted(item for query in queries for item in query[:3])
+    [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    """
+    cards = list(deck)
+    queries = []
+    for _ in range(count):
+        if len(set(cards)) < 3:
+            # What is left of the last round comes first, and not twice in one query.
+            again = rng.permutation(items).tolist()
+            left = set(cards)
+            cards += [item for item in again if item not in left]
+            cards += [item for item in again if item in left]
+        places = sorted(cards.index(item) for item in list(dict.fromkeys(cards))[:3])
+        queries.append(Query(*(cards[place] for place in places)))
+        for place in reversed(places):
+            del cards[place]
+    return queries, tuple(cards)
 
 
 def deal(

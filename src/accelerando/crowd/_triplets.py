@@ -96,6 +96,30 @@ def as_queries(rows: ArrayLike, *, n_items: int | None = None, name: str = "quer
     return raw.astype(np.intp, copy=False)
 
 
+def as_column(name: str, values: ArrayLike | None, n_answers: int) -> NDArray[Any] | None:
+    """Return an array with one entry per answer; None if there are no values."""
+    if values is None:
+        return None
+    column: NDArray[Any] = np.asarray(values)
+    if column.shape != (n_answers,):
+        raise ValueError(
+            f"{name} must have shape ({n_answers},), one entry per answer. Got shape "
+            f"{column.shape} instead."
+        )
+    return column
+
+
+def joined(name: str, before: NDArray[Any] | None, new: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Return the columns of a fit and of the answers added to it as one; both or neither exist."""
+    if (before is None) != (new is None):
+        has, lacks = ("fit", "partial_fit") if new is None else ("partial_fit", "fit")
+        raise ValueError(
+            f"{name} must be passed to fit and to partial_fit, or to neither. Got it in {has} and "
+            f"not in {lacks}. Call fit with all answers instead."
+        )
+    return None if before is None or new is None else np.concatenate([before, new])
+
+
 def as_weights(sample_weight: ArrayLike | None, n_answers: int) -> NDArray[np.float64]:
     """Return one finite weight of at least 0 per answer; ones by default."""
     if sample_weight is None:

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from accelerando.crowd.experiment import (
     Experiment,
@@ -60,3 +61,24 @@ def test_any_values_under_our_keys_are_read_or_refused(values):
     assert found
     if isinstance(found, Experiment):
         make_assigner(found.settings, len(found.items))
+
+
+@pytest.mark.parametrize(
+    ("embedding", "says"),
+    [
+        ({"noise": "ste", "alpha": 2}, "alpha is a parameter of noise: tste only"),
+        ({"alpha": 2}, "alpha is a parameter of noise: tste only"),
+        ({"noise": "tste", "alpha": 0}, "greater than 0"),
+        ({"noise": "soe", "dimensions": "auto"}, "dimensions must be a number with noise: soe"),
+        ({"noise": "gnmds", "lapse": "estimate"}, "lapse must be a number with noise: gnmds"),
+    ],
+)
+def test_settings_of_the_embedding_that_contradict_each_other_are_refused(embedding, says):
+    with pytest.raises(ValidationError, match=says):
+        Settings(embedding=embedding)
+
+
+def test_the_embedding_is_chosen_by_the_answers_by_default():
+    embedding = Settings().embedding
+    assert (embedding.noise, embedding.alpha, embedding.reliability) == ("auto", None, True)
+    assert Settings(embedding={"noise": "tste", "alpha": 2.5}).embedding.alpha == 2.5

@@ -63,10 +63,10 @@ def test_before_there_are_answers_it_publishes_random_queries(lab):
 
 def test_a_turn_fits_and_asks_what_is_worth_asking(lab):
     worker = Worker(lab.store)
-    crowd(lab, 60)
+    crowd(lab, 160)
     assert worker.turn() == 1
     row = newest(lab)
-    assert row.n_answers == 60
+    assert row.n_answers == 160
     assert np.array(row.positions).shape == (12, 2)
     queries = queued(lab)["arr"]
     assert any(query.score is not None for query in queries)
@@ -74,7 +74,7 @@ def test_a_turn_fits_and_asks_what_is_worth_asking(lab):
     assert worker.turn() == 0, "nothing new, nothing done"
     crowd(lab, 3)
     assert worker.turn() == 1
-    assert newest(lab).n_answers == 63
+    assert newest(lab).n_answers == 163
     assert newest(lab).version > row.version
 
 

@@ -49,11 +49,24 @@ class SamplerSettings(_Part):
 class EmbeddingSettings(_Part):
     """The embedding that is fitted while answers arrive."""
 
-    dimensions: int = Field(default=2, ge=1, le=20)
-    noise: Literal["tste", "ste", "ckl", "logistic", "gnmds", "soe"] = "tste"
-    lapse: Annotated[float, Field(ge=0, lt=0.5)] | Literal["estimate"] = 0.05
+    dimensions: Annotated[int, Field(ge=1, le=20)] | Literal["auto"] = 2
+    noise: Literal["auto", "tste", "ste", "ckl", "logistic", "gnmds", "soe"] = "auto"
+    alpha: float | None = Field(default=None, gt=0)
+    lapse: Annotated[float, Field(ge=0, lt=0.5)] | Literal["estimate", "auto"] | None = None
+    reliability: bool = True
     warmup: int | None = Field(default=None, ge=1)
     temper: float = Field(default=0.3, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _fits_the_noise(self) -> Self:
+        if self.alpha is not None and self.noise != "tste":
+            raise ValueError("alpha is a parameter of noise: tste only")
+        if self.noise in ("gnmds", "soe"):
+            if self.dimensions == "auto":
+                raise ValueError(f"dimensions must be a number with noise: {self.noise}")
+            if self.lapse in ("auto", "estimate"):
+                raise ValueError(f"lapse must be a number with noise: {self.noise}")
+        return self
 
 
 class ParticipantSettings(_Part):

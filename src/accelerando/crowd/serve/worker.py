@@ -146,7 +146,9 @@ class Worker:
             current = stored.find(connection, name)
             if (current.frame.id, current.revision) != (snapshot.frame.id, snapshot.revision):
                 return 1  # answers were deleted during the turn: do not publish this embedding
-            published.publish(connection, current, queues, learner.states, fitted, clock)
+            published.publish(
+                connection, current, queues, learner.states, fitted, clock, learner.report
+            )
         self._last_seconds = time.monotonic() - begin
         self.turns += 1
         return 1

@@ -260,11 +260,12 @@ def _check(rows: dict[str, list[dict[str, Any]]], n_items: int, settings: Settin
         if row["winner"] not in (None, query["left"], query["right"]):
             raise _bad(f"the winner of query {row['query_id']} is not one of its items")
         answered.add(row["query_id"])
-    shape = n_items, settings.embedding.dimensions
+    dimensions = settings.embedding.dimensions
     for row in rows["models"]:
         where = row["positions"]
+        width = len(where[0]) if where and dimensions == "auto" else dimensions
         if where is not None and (
-            len(where) != shape[0] or any(len(point) != shape[1] for point in where)
+            len(where) != n_items or any(len(point) != width for point in where)
         ):
             raise _bad("an embedding has the wrong shape")
 

@@ -15,6 +15,7 @@ from accelerando.crowd.experiment import Item
 from accelerando.crowd.store.answers import newer
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot, find, items_of
+from accelerando.crowd.store.published import report
 from accelerando.crowd.store.schema import participant, served
 
 __all__ = ["CODEBOOK", "answers_csv", "answers_parquet", "embedding_csv", "salmon_csv"]
@@ -242,16 +243,24 @@ def salmon_csv(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
 def embedding_csv(
     connection: Connection, snapshot: Snapshot, positions: list[list[float]]
 ) -> Iterator[str]:
-    """Yield a CSV file with one row per item, in chunks."""
+    """Yield a CSV file with one row per item, in chunks.
+
+    An item that nobody was asked about has no position; its cells are empty.
+    """
     items = items_of(connection, snapshot.frame.id)
-    axes = [f"x{k + 1}" for k in range(snapshot.frame.settings.embedding.dimensions)]
-    return _csv(
-        ["item", "name", "kind", *axes],
-        (
-            {"item": k, "name": item.text, "kind": item.kind, **dict(zip(axes, place, strict=True))}
-            for k, (item, place) in enumerate(zip(items, positions, strict=True))
-        ),
-    )
+    axes = [f"x{k + 1}" for k in range(len(positions[0]))]
+    unsure = report(connection, snapshot.frame.id).get("uncertainty")
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for k, (item, place) in enumerate(zip(items, positions, strict=True)):
+            row: dict[str, Any] = {"item": k, "name": item.text, "kind": item.kind}
+            row["asked"] = "" if unsure is None else unsure[k] is not None
+            row["uncertainty"] = None if unsure is None else unsure[k]
+            if unsure is None or unsure[k] is not None:
+                row |= dict(zip(axes, place, strict=True))
+            yield row
+
+    return _csv(["item", "name", "kind", *axes, "uncertainty", "asked"], lines())
 
 
 def participants_csv(

@@ -13,9 +13,10 @@ from sqlalchemy import Connection, bindparam, select
 
 from accelerando.crowd._attention import repeat_agreement
 from accelerando.crowd.store.experiments import Snapshot
+from accelerando.crowd.store.published import report
 from accelerando.crowd.store.schema import answer, model, participant, served
 
-__all__ = ["People", "qualities"]
+__all__ = ["People", "qualities", "with_reliability"]
 
 # Thresholds of the flags, from data of inattentive people: answers in under 0.4 s, nine of ten on
 # one side, and attention checks or repeats no better than chance.
@@ -109,6 +110,14 @@ class People:
 
 # The participant's row, the version of the embedding, and the entry.
 _Entry = tuple[tuple[Any, ...], int, dict[str, Any]]
+
+
+def with_reliability(
+    connection: Connection, snapshot: Snapshot, found: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the participants with what the newest joint fit says about each of them."""
+    fitted = report(connection, snapshot.frame.id).get("people", {})
+    return [one | {"reliability": fitted.get(str(one["id"]))} for one in found]
 
 
 def _describe(

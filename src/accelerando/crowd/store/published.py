@@ -28,10 +28,13 @@ __all__ = [
     "newest",
     "publish",
     "renew_lease",
+    "report",
     "saved_states",
 ]
 
 LEASE_SECONDS = 15.0
+# Key of the learner's report among the samplers' states; no sampler can have this name.
+_REPORT = "_report"
 
 _answer = newer().c
 _NEW = (
@@ -43,6 +46,7 @@ _NEW = (
         _answer.winner,
         served.c.score,
         served.c.sampler,
+        served.c.participant_id,
     )
     .join(
         served,
@@ -107,10 +111,15 @@ def saved_states(connection: Connection, frame: Frame) -> dict[str, SamplerState
     kept = connection.execute(
         select(experiment.c.worker_state).where(experiment.c.id == frame.id)
     ).scalar()
-    return {
-        name: SamplerState(**{**state, "deck": tuple(state["deck"])})
-        for name, state in (kept or {}).items()
-    }
+    return {name: SamplerState(**state) for name, state in (kept or {}).items() if name != _REPORT}
+
+
+def report(connection: Connection, number: int) -> dict[str, Any]:
+    """Return what the learner last told about its model, its guard and its data."""
+    kept = connection.execute(
+        select(experiment.c.worker_state).where(experiment.c.id == number)
+    ).scalar()
+    return dict((kept or {}).get(_REPORT, {}))
 
 
 def publish(
@@ -120,8 +129,9 @@ def publish(
     states: Mapping[str, SamplerState],
     fitted: Fitted | None,
     clock: float,
+    told: Mapping[str, Any] | None = None,
 ) -> int:
-    """Publish embedding, queue and states in one transaction; return the version of the queue."""
+    """Publish embedding, queue, states and report in one transaction; return the new version."""
     number = snapshot.frame.id
     forget(connection)
     last = connection.execute(
@@ -165,7 +175,10 @@ def publish(
         .where(experiment.c.id == number)
         .values(
             queue_version=version,
-            worker_state={name: asdict(state) for name, state in states.items()},
+            worker_state={
+                **{name: asdict(state) for name, state in states.items()},
+                _REPORT: dict(told or {}),
+            },
         )
     )
     return version

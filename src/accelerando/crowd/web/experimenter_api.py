@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from accelerando.crowd.experiment import Experiment, Files, make_experiment, read_upload, read_yaml
 from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store import participants, people, recruiting, statistics
+from accelerando.crowd.store import participants, people, published, recruiting, statistics
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.tally import Tallies
@@ -263,16 +263,17 @@ async def embedding(
     if row is None:
         raise ApiError("no_embedding", "There are too few answers for an embedding yet.", 404)
 
-    def look(connection: Connection) -> list[Any]:
-        return context.items(connection, snapshot)
+    def look(connection: Connection) -> tuple[list[Any], dict[str, Any]]:
+        return context.items(connection, snapshot), published.report(connection, snapshot.frame.id)
 
     root = _root(request)
-    items = await context.read(look)
+    items, told = await context.read(look)
     return {
         "version": row.version,
         "answers": row.n_answers,
         "at": row.at,
         "positions": row.positions,
+        **{key: told.get(key) for key in ("uncertainty", "model", "reason", "guard")},
         "items": [item_json(item, k, snapshot.frame, root) for k, item in enumerate(items)],
     }
 
@@ -284,7 +285,8 @@ async def all_participants(name: Name, context: Ctx, who: Experimenter) -> JSONR
     kept: people.People = context.cache.setdefault("people", people.People())
 
     def look(connection: Connection) -> list[dict[str, Any]]:
-        return kept.look(connection, stored.find(connection, name))
+        snapshot = stored.find(connection, name)
+        return people.with_reliability(connection, snapshot, kept.look(connection, snapshot))
 
     return JSONResponse({"participants": await context.read(look)})
 

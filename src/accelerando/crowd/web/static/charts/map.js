@@ -8,11 +8,18 @@ const MOVE_MS = 500; // how long points take to their new places
 const [FARTHEST, NEAREST] = [0.5, 40];
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
+/** Root of the mean squared distance of the points from their center. */
+function spread(points) {
+  const mean = [0, 1].map((axis) => points.reduce((sum, point) => sum + point[axis], 0) / points.length);
+  return Math.sqrt(points.reduce((sum, point) => sum + (point[0] - mean[0]) ** 2 + (point[1] - mean[1]) ** 2, 0) / points.length);
+}
+
 const short = (text, length = 22) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
 /**
- * A map of `items` ([{index, label, thumbnail}]); call `update(positions, notes)` whenever there is a
- * new embedding, with one [x, y] and one sentence per item.
+ * A map of `items` ([{index, label, thumbnail}]); call `update(positions, notes, uncertainty)` whenever
+ * there is a new embedding, with one [x, y] and one sentence per item, and the standard deviation of its
+ * position: the radius of a ring. Items whose uncertainty is null were never asked about and are hidden.
  */
 export class EmbeddingMap {
   constructor(container, items, { words }) {
@@ -35,9 +42,11 @@ export class EmbeddingMap {
   }
 
   /** Move to a new embedding, turned so that it fits the one on the screen. */
-  update(positions, notes) {
+  update(positions, notes, uncertainty = null) {
     this.notes = notes;
     const target = normalize(positions);
+    const scale = spread(target) / (spread(positions) || 1);
+    this.rings = uncertainty?.map((radius) => (radius === null ? null : radius * scale)) ?? null;
     const next = this.points ? alignTo(this.points, target) : target;
     const from = this.shown ?? next;
     this.points = next;
@@ -71,6 +80,9 @@ export class EmbeddingMap {
     const unit = this.#unit() * this.view.zoom;
     this.marks.forEach((mark, k) => {
       const [x, y] = this.shown[k];
+      const ring = this.rings?.[k];
+      mark.toggleAttribute("hidden", ring === null);
+      mark.querySelector(".ring").setAttribute("r", (unit * (ring ?? 0)).toFixed(1));
       mark.setAttribute("transform", `translate(${(width / 2 + this.view.x + unit * x).toFixed(1)} ${(height / 2 + this.view.y - unit * y).toFixed(1)})`);
     });
   }
@@ -94,6 +106,7 @@ export class EmbeddingMap {
   #mark(item) {
     const half = this.size / 2;
     const mark = svg("g", { class: "point" });
+    mark.append(svg("circle", { class: "ring", r: 0 }));
     if (item.swatch) {
       mark.append(svg("circle", { class: "picture", r: half * 0.7, fill: item.swatch }));
     } else if (item.thumbnail) {

@@ -1,7 +1,7 @@
 // The dashboard: asks the server for news and draws them.
 
 import { EmbeddingMap } from "../charts/map.js";
-import { number } from "../charts/scale.js";
+import { number, percent } from "../charts/scale.js";
 import { html } from "../charts/svg.js";
 import { ready, showProblem } from "./dialogs.js";
 import { manageMembers } from "./members.js";
@@ -145,7 +145,17 @@ function offerAxes(dimensions) {
 function drawMap() {
   const [a, b] = page.axes;
   noteMap();
-  page.map.update(page.embedding.positions.map((place) => [place[a], place[b] ?? 0]), itemNotes());
+  tellModel();
+  page.map.update(page.embedding.positions.map((place) => [place[a], place[b] ?? 0]), itemNotes(), page.embedding.uncertainty);
+}
+
+/** Which model is used, how much is chosen, and which items have no position; each with its reason. */
+function tellModel() {
+  const { model, reason, guard, uncertainty, items } = page.embedding;
+  const never = uncertainty ? items.filter((_, k) => uncertainty[k] === null).map((item) => item.text) : [];
+  byId("model").textContent = model ? `Model: ${reason.startsWith(model) ? reason : `${model}, ${reason}.`}` : "";
+  byId("guard").textContent = guard ? `Share of chosen queries: ${guard.begun ? percent(guard.share) : "0 %"} of what the sampler may choose. ${guard.reason}` : "";
+  byId("never").textContent = never.length ? `Not on the map, because nobody was asked about them: ${never.join(", ")}.` : "";
 }
 
 function noteMap() {
@@ -154,7 +164,11 @@ function noteMap() {
 }
 
 const itemNames = () => page.news.items.queries.map((_, k) => page.embedding?.items[k].text ?? `item ${k}`);
-const itemNotes = () => page.news.items.queries.map((times) => `asked about ${number(times)} times`);
+const itemNotes = () =>
+  page.news.items.queries.map((times, k) => {
+    const unsure = page.embedding?.uncertainty?.[k];
+    return `asked about ${number(times)} times${unsure ? `, position ± ${number(unsure)}` : ""}`;
+  });
 
 // --- drawing ----------------------------------------------------------------------------------------
 

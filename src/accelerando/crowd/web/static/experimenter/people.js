@@ -23,6 +23,8 @@ const COLUMNS = [
   { title: "Checks", number: true, value: (p) => share(p.checks), text: (p) => fraction(p.checks, p.checks.passed) },
   { title: "Repeats", number: true, value: (p) => share(p.repeats), text: (p) => fraction(p.repeats, p.repeats.agreed) },
   { title: "Fits embedding", number: true, value: (p) => p.agreement, text: (p) => (p.agreement === null ? "–" : percent(p.agreement)) },
+  // What the joint fit says: 100 % attentive, 0 % guessing, below 0 the other answer than they mean.
+  { title: "Reliability", number: true, value: (p) => p.reliability?.[0] ?? null, text: (p) => (p.reliability ? `${percent(p.reliability[0])} (${percent(p.reliability[1])} to ${percent(p.reliability[2])})` : "–") },
   { title: "Last answer", number: true, value: (p) => p.last, text: (p) => when(p.last) },
 ];
 
@@ -37,7 +39,7 @@ export class PeopleTable {
     this.container = container;
     this.act = act;
     this.allowed = allowed;
-    this.order = { column: 9, down: true };
+    this.order = { column: 10, down: true };
     this.people = [];
   }
 
