@@ -28,7 +28,7 @@ from accelerando._cluster.messages import Stop
 from accelerando._cluster.plugins import serve_store
 
 NAP = (0.001, 0.01)  # seconds between two questions: at first, and at most
-SETTLE = 1.0  # seconds until all naps are long
+SETTLE = 2.0  # seconds until all naps are long
 
 
 class Used(NamedTuple):
@@ -150,10 +150,8 @@ def main() -> None:
     arguments = parser(__doc__ or "", data=False, cache=False)
     arguments.add_argument("--ranks", type=int, default=200, help="the largest number of ranks")
     args = arguments.parse_args()
-    # 30 s per row, times up to six rows, took over three minutes and printed nothing meanwhile: 8 s
-    # already gives CPU seconds per minute to three digits, and two sizes show how they scale.
-    seconds = 8.0
-    sizes = [args.ranks] if args.quick else [args.ranks // 2, args.ranks]
+    seconds = 8.0 if args.quick else 15.0
+    sizes = [args.ranks] if args.quick else [args.ranks // 4, args.ranks // 2, args.ranks]
     load = OtherLoad()
     results: list[dict[str, Any]] = []
     for ranks in sizes:
