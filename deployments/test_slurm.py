@@ -90,14 +90,14 @@ HERE = {
 }
 BEFORE = """
 import numpy as np
-from torch.nn import Linear
+from torch.nn import Linear, Sequential, Softmax
 
 X = np.random.default_rng(0).normal(size=(512, 8)).astype("float32")
 y = (X[:, 0] > 0).astype("int64")
 
-class MyModule(Linear):
+class MyModule(Sequential):
     def __init__(self):
-        super().__init__(8, 2)
+        super().__init__(Linear(8, 2), Softmax(dim=-1))
 
 """
 
