@@ -31,8 +31,8 @@ types: $(STAMP)  ## mypy, strict
 unit: $(STAMP)   ## the test suite, two files at a time
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# Installs what no other target needs. Needs root, and Debian's slurm-wlm, munge, openssh-server and
-# iptables; what is missing is skipped with a reason.
+# Installs what no other target needs. Needs root; a test installs Debian's packages that it needs
+# (slurm-wlm, munge, openssh-server, iptables, faketime). What is missing is skipped with a reason.
 test-deploy: $(STAMP)  ## fits on real deployments: SLURM, SSH, TLS, firewalls; under ten minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deploy]'
 	$(BIN)/python -m pytest -c deployments/pytest.ini deployments

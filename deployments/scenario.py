@@ -138,7 +138,7 @@ def doctor(client: Any, step: Step) -> dict[str, Any]:
 def scale(client: Any, step: Step) -> dict[str, Any]:
     """Ask the cluster for workers, as users do before a search."""
     client.cluster.scale(step["workers"])
-    client.wait_for_workers(step["workers"], timeout=60)
+    client.wait_for_workers(step["workers"], timeout=150)
     return {}
 
 
@@ -246,7 +246,7 @@ def ssh(options: dict[str, Any]) -> Iterator[Any]:
         ) as cluster,
         Client(cluster) as client,
     ):
-        client.wait_for_workers(len(options["hosts"]) - 1, timeout=60)
+        client.wait_for_workers(len(options["hosts"]) - 1, timeout=150)
         client.upload_file(__file__)  # the module is imported there
         yield client
 

@@ -1,5 +1,9 @@
 """SLURM: jobs are asked for, asked for again, and given back."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import _packages
 import _slurm
 import pytest
@@ -71,6 +75,52 @@ def test_workers_that_end_by_their_lifetime(slurm):
     assert found["error"] is None
     assert any("left after update" in line for line in found["log"]), found["log"]
     assert found["difference"] < 1e-6
+    assert slurm.jobs() == []
+
+
+PAGE = Path(__file__).parent.parent / "docs" / "cluster-slurm.md"
+# What the page takes from a cluster that this is not.
+HERE = {
+    'interface="ib0"': 'interface="switch"',
+    '"/shared/env/bin/python"': repr(sys.executable),
+    "cores=8": "cores=2",
+    "processes=8": "processes=2",
+    'memory="32GB"': 'memory="2GB"',
+    "net.fit(X, y)": "net.fit(X, y)\n    print(net.updates_frame()['ranks'].max(), 'ranks')",
+}
+BEFORE = """
+import numpy as np
+from torch.nn import Linear, Sequential, Softmax
+
+X = np.random.default_rng(0).normal(size=(512, 8)).astype("float32")
+y = (X[:, 0] > 0).astype("int64")
+
+class MyModule(Sequential):
+    def __init__(self):
+        super().__init__(Linear(8, 2), Softmax(dim=-1))
+
+"""
+
+
+def test_the_script_of_the_page(slurm, tmp_path):
+    text = PAGE.read_text().split("```{code-block} python\n", 1)[1].split("```", 1)[0]
+    for there, here in HERE.items():
+        assert text.count(there) == 1, there
+        text = text.replace(there, here)
+    script = tmp_path / "script.py"
+    script.write_text(BEFORE + text)
+    done = subprocess.run(
+        slurm.words(sys.executable, str(script)),
+        env={**slurm.environment, "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "1 ranks" in done.stdout
+    assert (tmp_path / "run1").is_dir(), "the checkpoint"
     assert slurm.jobs() == []
 
 

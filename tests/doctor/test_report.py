@@ -123,3 +123,13 @@ def test_the_mailbox_is_tried_here_if_the_scheduler_is_out_of_reach(client, monk
         assert 36000 <= int(where.rpartition(":")[2]) <= 36999
     assert cluster.here != cluster.beyond
     assert list(cluster.blocked.values()) == [[]] * 4
+
+    async def in_vain(dask, chosen, seconds):
+        return [], list(chosen)
+
+    monkeypatch.setattr(_facts, "knock", in_vain)
+    cluster = gather_cluster(address, 30.0)
+    for tried in cluster.blocked.values():  # four workers and this machine, not the scheduler
+        assert len(tried) == 5
+        assert cluster.here in tried
+        assert cluster.beyond not in tried

@@ -101,6 +101,19 @@ def test_a_knock_that_finds_nothing_or_fails_otherwise_lets_the_group_be_formed(
         assert form_or_knock(lambda tried=tried: tried.wait(60.0), late, lambda: None) is True
 
 
+def test_members_knock_once(monkeypatch):
+    monkeypatch.setattr(module, "_LATE_SECONDS", 0.0)
+    calls, looks, enough = [], [], threading.Event()
+
+    def look():
+        looks.append(1)
+        if len(looks) == 10:
+            enough.set()
+
+    assert form_or_knock(lambda: enough.wait(60.0), lambda: calls.append(1), look) is True
+    assert calls == [1]
+
+
 def test_a_group_is_given_up_while_it_is_formed():
     over = threading.Event()
 
