@@ -181,7 +181,7 @@ def run_web(serving: Serving, listener: socket.socket) -> None:
         timeout_keep_alive=20,
         timeout_graceful_shutdown=5,
         loop="auto",
-        http="auto",
+        http=_http(),
         ws="none",
     )
     server = uvicorn.Server(config)
@@ -192,6 +192,14 @@ def run_web(serving: Serving, listener: socket.socket) -> None:
     server.run(sockets=[listener])
     if problem is not None:
         raise SystemExit(_CANNOT_OPEN)
+
+
+def _http() -> Any:
+    try:
+        from accelerando.crowd.serve.protocol import LimitedProtocol
+    except ModuleNotFoundError:
+        return "h11"  # slower, with limits of its own
+    return LimitedProtocol
 
 
 def run_worker(serving: Serving) -> None:

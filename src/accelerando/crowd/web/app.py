@@ -100,6 +100,8 @@ class _Static(StaticFiles):
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
         response.headers["cache-control"] = "no-cache"
+        if response.headers.get("content-type") == "image/svg+xml":
+            response.headers["content-type"] = "image/svg+xml; charset=utf-8"
         return response
 
 

@@ -100,7 +100,7 @@ async def front(request: Request, context: Ctx) -> Response:
 @router.get("/favicon.ico")
 async def icon() -> Response:
     """Return the icon that browsers request for downloads and other non-pages."""
-    return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml")
+    return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml; charset=utf-8")
 
 
 @router.get("/e/{name}")
