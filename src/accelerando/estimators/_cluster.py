@@ -7,16 +7,18 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import torch
 from skorch.callbacks import (
     LRScheduler,
 )
 from skorch.dataset import Dataset as SkorchDataset
 from skorch.history import History
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Subset
 
 from accelerando._cluster.driver import placement
@@ -32,6 +34,7 @@ from accelerando._engine.loop import Fit
 from accelerando._engine.model import Components, Model
 from accelerando._engine.runtime.channels_last import settle
 from accelerando._engine.runtime.process import Interrupt
+from accelerando._engine.structure import checksum
 from accelerando.estimators._base import SKLEARN_CALLBACKS, cannot_copy
 from accelerando.estimators._check_ranks import (
     check_callbacks,
@@ -40,7 +43,6 @@ from accelerando.estimators._check_ranks import (
     rank_callbacks,
 )
 from accelerando.estimators._data import (
-    describe_data,
     forward_of,
     notify_gradients,
     sample_rows,
@@ -125,8 +127,9 @@ class RankNet:
     def prepare(self, feed: Feed) -> None:
         """Give lazy layers their shapes, and convolutions the faster memory format."""
         net = self.net
-        settle_lazy(net, feed, self.fit_params, seed=0)  # the driver's parameters replace these
-        self.model.refresh()
+        if any(map(is_lazy, [*net.module_.parameters(), *net.module_.buffers()])):
+            settle_lazy(net, feed, self.fit_params, seed=0)  # the driver's parameters replace these
+            self.model.refresh()
         if net.channels_last is False or not has_convolutions(net.module_):
             return
         forward = forward_of(net, self.fit_params)
@@ -266,6 +269,48 @@ def known_step(net: Any, results: Sequence[tuple[torch.Tensor, Any]]) -> Any:
         return {"loss": loss, "y_pred": y_pred}
 
     return look_up
+
+
+_LOOKED_AT = 1 << 24  # bytes of an array; of larger ones, some rows
+_PARTS = 1000  # of a data set; the others are not looked at
+
+
+def describe_data(dataset: Any) -> dict[str, str]:
+    """Return the numbers, texts and arrays in a data set by name, as texts that change with them.
+
+    Examples
+    --------
+    >>> from types import FunctionType, ModuleType, SimpleNamespace
+    >>> describe_data(SimpleNamespace(scale=0.5, opened=object()))
+    {'dataset.scale': '0.5'}
+    """
+    found: dict[str, str] = {}
+    waiting: list[tuple[str, Any]] = [("dataset", dataset)]
+    for name, value in waiting:  # which grows
+        if isinstance(value, bool | int | float | str):
+            found[name] = repr(value)
+        elif isinstance(value, torch.Tensor | np.ndarray):
+            text = _describe_array(value)
+            found.update({} if text is None else {name: text})
+        elif len(waiting) < _PARTS and not isinstance(value, type | ModuleType | FunctionType):
+            waiting += _parts_of(name, value)
+    return found
+
+
+def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, list | tuple):
+        return [(f"{name}[{place}]", one) for place, one in enumerate(value[:100])]
+    if isinstance(value, dict):
+        return [(f"{name}[{key!r}]", one) for key, one in list(value.items())[:100]]
+    return [(f"{name}.{key}", one) for key, one in getattr(value, "__dict__", {}).items()]
+
+
+def _describe_array(value: Any) -> str | None:
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
+        return None
+    step = 1 + int(value.nbytes) // _LOOKED_AT
+    some = value[::step] if step > 1 else value
+    return checksum(some if isinstance(some, torch.Tensor) else torch.from_numpy(np.array(some)))
 
 
 def _add_batches(net: Any, records: Sequence[Mapping[str, float]]) -> None:

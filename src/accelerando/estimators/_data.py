@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 from accelerando._cluster.driver.placement import Chunks, compute_chunks
 from accelerando._engine.data.buffer import Draws
 from accelerando._engine.data.feed import Batch, Feed, unpack
-from accelerando._engine.structure import checksum
 from accelerando.exceptions import UnsupportedError
 
 
@@ -194,48 +192,6 @@ def sample_rows(feed: Feed) -> Any:
     if n_examples is None or getattr(feed, "chunks", None) == {}:
         return None
     return lambda: unpack(feed.gather(np.arange(min(2, n_examples))))[0]
-
-
-_LOOKED_AT = 1 << 24  # bytes of an array; of larger ones, some rows
-_PARTS = 1000  # of a data set; the others are not looked at
-
-
-def describe_data(dataset: Any) -> dict[str, str]:
-    """Return the numbers, texts and arrays in a data set by name, as texts that change with them.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> describe_data(SimpleNamespace(scale=0.5, opened=object()))
-    {'dataset.scale': '0.5'}
-    """
-    found: dict[str, str] = {}
-    waiting: list[tuple[str, Any]] = [("dataset", dataset)]
-    for name, value in waiting:  # which grows
-        if isinstance(value, bool | int | float | str):
-            found[name] = repr(value)
-        elif isinstance(value, torch.Tensor | np.ndarray):
-            text = _describe_array(value)
-            found.update({} if text is None else {name: text})
-        elif len(waiting) < _PARTS and not isinstance(value, type | ModuleType | FunctionType):
-            waiting += _parts_of(name, value)
-    return found
-
-
-def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, list | tuple):
-        return [(f"{name}[{place}]", one) for place, one in enumerate(value[:100])]
-    if isinstance(value, dict):
-        return [(f"{name}[{key!r}]", one) for key, one in list(value.items())[:100]]
-    return [(f"{name}.{key}", one) for key, one in getattr(value, "__dict__", {}).items()]
-
-
-def _describe_array(value: Any) -> str | None:
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
-        return None
-    step = 1 + int(value.nbytes) // _LOOKED_AT
-    some = value[::step] if step > 1 else value
-    return checksum(some if isinstance(some, torch.Tensor) else torch.from_numpy(np.array(some)))
 
 
 def settle_lazy(net: Any, feed: Feed, fit_params: Mapping[str, Any], seed: int) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accelerando._cluster.driver.state import Fail, Phase, StartSegment
+from accelerando._cluster.driver.state import Fail, Log, Phase, StartSegment
 from accelerando._cluster.messages import (
     BatchSizeChanged,
     CheckpointSent,
@@ -282,3 +282,47 @@ def test_the_number_of_ranks_is_found_by_trying():
     assert texts(fit, "knee") == [
         "Batch 64: an update takes 12.0 ms on 2 ranks, 10.0 ms on 1; training continues with 1."
     ]
+
+
+@pytest.mark.parametrize("progress", [False, True])
+def test_contact_that_is_lost_again_and_again_ends_the_fit(progress):
+    """All workers live, and no update is made: the fifth time is the last."""
+    fit = Fit().start()
+    for time in range(1, 6):
+        if progress:
+            fit.end("lost", update=time)
+        else:
+            fit.end("lost", update=0)
+    if progress:
+        assert fit.phase is Phase.TRAINING
+        return
+    if fit.phase is Phase.COLLECTING:
+        fit.collected()
+    failure = fit.all[-1]
+    assert isinstance(failure, Fail)
+    assert failure.reason.startswith("Ranks have lost contact to each other 5 times in a row")
+    assert "rank_timeout above 10 s" in failure.reason
+    assert fit.state.ranks, "nobody has died"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "own", "raised", "logged"),
+    [
+        ((1.0, 2.0), {"module#top": "1"}, False, False),
+        ((1.0 + 1e-7, 2.0), {"module#top": "1"}, False, False),
+        ((1.01, 2.0), {"module#top": "1"}, True, False),
+        ((1.0, 2.0), {"module#top": "3"}, False, True),
+        ((1.0, 2.0), {}, False, True),
+    ],
+)
+def test_members_that_drift_apart_are_noticed(sizes, own, raised, logged):
+    fit = Fit(ranks=2).start()
+    told = [({"module#top": "1"}, (1.0, 2.0)), (own, sizes)]
+    for rank, (seen, numbers) in zip(fit.state.members, told, strict=True):
+        fit.on(SegmentEnded(rank, 1, "epoch", 5, own=seen, sizes=numbers))
+    fit.collected()
+    said = [act.text for act in fit.all if isinstance(act, Log) and act.event == "differ"]
+    assert len(said) == logged
+    assert all("module.top" in text for text in said)
+    assert isinstance(fit.all[-1], Fail) == raised
+    assert not raised or "no longer the same" in fit.all[-1].reason
