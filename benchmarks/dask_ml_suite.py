@@ -55,11 +55,11 @@ DIFFERENT = {
     "test_hyperband.py::test_params_passed": "aggressiveness is an integer, and one seed draws the "
     "models of all brackets",
     "test_hyperband.py::test_same_random_state_same_params": "a random search with the same seed "
-    "draws all models of Hyperband, not only those of its first bracket",
+    "draws all models of Hyperband, not only those of one bracket, as in version 0.1",
     "test_incremental.py::test_search_basic_patience": "no model is trained for more than max_iter "
-    "calls; the test expects max_iter + 1",
-    "test_incremental_warns.py::test_warns_decay_rate": "the default of decay_rate is None, so "
-    "there is nothing to warn about",
+    "calls, which is what Dask-ML's page says too; the test expects max_iter + 1",
+    "test_incremental_warns.py::test_warns_decay_rate": "Dask-ML warns whenever decay_rate is left "
+    "out; here its default is None, so there is nothing to warn about",
 }
 
 SEARCHES = (
