@@ -12,6 +12,8 @@ import cloudpickle
 import skorch
 from sklearn.callback import CallbackSupportMixin
 
+from accelerando.estimators._probe import UNKNOWN
+
 PIECES = ("batch_size", "compression", "sync")  # parameters with parameters, such as sync__period
 LATER = (*PIECES, "iterator_train", "iterator_valid", "dataset")  # read by the next fit
 SKORCH_LR = 0.01
@@ -21,6 +23,7 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
     """A skorch net with the parameters of accelerando."""
 
     prefixes_: ClassVar[list[str]] = [*skorch.NeuralNet.prefixes_, *PIECES]
+    _recipe_: Any = UNKNOWN
 
     def __init__(
         self,

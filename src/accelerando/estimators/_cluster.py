@@ -43,6 +43,7 @@ from accelerando.estimators._skorch import (
     SkorchModel,
     has_convolutions,
     in_memory,
+    module_of,
 )
 from accelerando.sync import Averaging
 
@@ -110,10 +111,10 @@ class RankNet:
     def prepare(self, feed: Feed) -> None:
         """Give convolutions the faster memory format if the module accepts it."""
         net = self.net
-        if net.channels_last is False or not has_convolutions(net.module_):
+        if net.channels_last is False or not has_convolutions(module_of(net)):
             return
         forward = forward_of(net, self.fit_params)
-        settle(net.module_, net.channels_last, sample_rows(feed), forward)
+        settle(module_of(net), net.channels_last, sample_rows(feed), forward)
 
     def evaluate(self, batch: Any) -> tuple[torch.Tensor, Any]:
         """Return the loss and the predictions of a validation batch."""
@@ -241,6 +242,7 @@ def _clone_for_ranks(net: Any) -> Any:
     finally:
         net.callbacks = callbacks
     return replica.set_params(
+        criterion=type(net.criterion_) if isinstance(net.criterion, str) else net.criterion,
         callbacks="disable",
         train_split=None,
         verbose=0,

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import skorch
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
+from skorch.dataset import get_len
 from skorch.utils import to_numpy, to_tensor
 from torch import nn
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from accelerando._cluster.driver.placement import Chunks, compute_chunks
 from accelerando._engine.data.feed import Feed, unpack
+from accelerando._engine.loop import Fit
+from accelerando._engine.micro_batch import check_weightable
+from accelerando.estimators._skorch import criterion_of, module_of
 from accelerando.exceptions import UnsupportedError
 
 
@@ -120,6 +125,12 @@ def combine_weights(sample_weight: Any, class_weight: Any, y: Any, X: Any = None
     return by_class if sample_weight is None else np.asarray(sample_weight) * by_class
 
 
+def count_examples(X: Any) -> int:
+    """Return the number of rows of what was passed as `X`."""
+    is_table = isinstance(X, list) and not hasattr(X[0], "shape")
+    return len(X) if is_table else int(get_len(X))
+
+
 def training_weights(sample_weight: Any, n_given: int, dataset: Any) -> torch.Tensor:
     """Return the weights of the training rows, with a mean of one.
 
@@ -147,6 +158,16 @@ def training_weights(sample_weight: Any, n_given: int, dataset: Any) -> torch.Te
     return torch.as_tensor(weights * (len(weights) / total), dtype=torch.get_default_dtype())
 
 
+def check_weights(net: Any, X: Any) -> None:
+    """Refuse weights that the criterion cannot use, or that belong to no numbered rows."""
+    check_weightable(criterion_of(net))
+    if isinstance(X, IterableDataset):
+        raise UnsupportedError(
+            "sample_weight belongs to numbered examples, and an IterableDataset has no numbers. "
+            "Let the data set yield the weights to your criterion, or use a map-style Dataset."
+        )
+
+
 def _rows_of(dataset: Any, n_given: int) -> Any:
     rows = np.arange(n_given)
     chain = []
@@ -171,6 +192,25 @@ def forward_of(net: skorch.NeuralNet, fit_params: Mapping[str, Any]) -> Callable
         return module(**x, **fit_params) if isinstance(x, Mapping) else module(x, **fit_params)
 
     return forward
+
+
+@contextmanager
+def standing_in(net: skorch.NeuralNet, module: Callable[..., Any]) -> Iterator[None]:
+    """Let the net's own ``infer`` call another module, such as DDP around it."""
+    bare = net.module_
+    vars(net)["module_"] = module  # skorch's __setattr__ would register it as a new module
+    try:
+        yield
+    finally:
+        vars(net)["module_"] = bare
+
+
+def settle_memory_format(net: Any, fit: Fit) -> None:
+    """Give convolutions the faster memory format if the module accepts it."""
+    from accelerando._engine.runtime.channels_last import settle
+
+    forward = forward_of(net, fit.spec.fit_params)
+    settle(module_of(net), net.channels_last, sample_rows(fit.feed), forward)
 
 
 def sample_rows(feed: Feed) -> Any:
