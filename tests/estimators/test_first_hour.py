@@ -283,7 +283,7 @@ def test_lists_name_parameters_that_exist(params, listed):
 
 DATA = [
     ((X, Y[:-5]), {}, "X has 60 rows and y has 55"),
-    ((X,), {}, "NeuralNetClassifier needs y"),
+    ((X,), {}, "NeuralNetClassifier requires y"),
     ((X[:0], Y[:0]), {}, "X is empty"),
     ((X[:1], Y[:1]), {}, "X has 1 row, .* Pass train_split=None"),
     ((np.full((60, 2), print), Y), {}, "X has the type object"),

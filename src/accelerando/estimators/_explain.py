@@ -184,8 +184,8 @@ def look_at_inputs(net: Any, X: Any, y: Any) -> Any:
     if y is None:
         if hasattr(net, "score") and net.iterator_train is DataLoader:
             raise ValueError(
-                f"{type(net).__name__} needs y, what is to be learned, or a Dataset of pairs "
-                "(X, y) as X. Got y=None."
+                f"{type(net).__name__} requires y to be passed, but the target y is None. Pass "
+                "what is to be learned, or a Dataset of pairs (X, y) as X."
             )
         return y
     names = getattr(getattr(y, "dtype", None), "kind", "f") in "US"

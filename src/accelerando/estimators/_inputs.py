@@ -27,6 +27,9 @@ from accelerando.estimators._probe import (
 )
 from accelerando.estimators._skorch import has_custom_loss
 
+LARGEST_COPY = 2**28  # numbers of a memory-mapped array that are converted in memory
+
+
 # -- a fit ----------------------------------------------------------------------------------------
 
 
@@ -73,14 +76,16 @@ def as_arrays(net: Any, X: Any, y: Any) -> tuple[Any, Any]:
 
     if isinstance(X, Dataset) or reads_itself(net):
         return X, look_at_inputs(net, X, y)
-    if _is_table(X):
-        X = np.asarray(X)
-    if _is_table(y):
-        y = np.asarray(y)
-    elif hasattr(y, "to_numpy"):  # a frame, a series
-        y = y.to_numpy()
-    _check_features(X)
-    return X, look_at_inputs(net, _numbers(net, X), y)
+    X = _as_array(X)
+    y = y.to_numpy() if hasattr(y, "to_numpy") else _as_array(y)  # of a frame, a series
+    X = _numbers(net, X)
+    return X, look_at_inputs(net, X, y)
+
+
+def _as_array(data: Any) -> Any:
+    """Return lists of numbers, and what NumPy knows to convert, as an array."""
+    foreign = hasattr(data, "__array__") and not hasattr(data, "__getitem__")
+    return np.asarray(data) if foreign or _is_table(data) else data
 
 
 def _check_features(X: Any) -> None:
@@ -108,7 +113,7 @@ def _numbers(net: Any, X: Any) -> Any:
 
 def _is_table(data: Any) -> bool:
     """Return True for a list of numbers, strings or equally long lists of them."""
-    if not isinstance(data, list | tuple) or not data:
+    if not isinstance(data, list | tuple):
         return False
     if all(isinstance(item, numbers.Number | str | np.generic) for item in data):
         return True
@@ -119,6 +124,7 @@ def _is_table(data: Any) -> bool:
 
 def _record_features(net: Any, X: Any) -> Any:
     """Set or check ``n_features_in_`` and ``feature_names_in_``; make a frame a matrix."""
+    _check_features(X)
     if len(getattr(X, "shape", ())) == 2:
         reset = not hasattr(net, "n_features_in_")
         validate_data(net, X, reset=reset, skip_check_array=True)
@@ -237,7 +243,7 @@ def cast(leaf: Any, wanted: torch.dtype) -> Any:
         return leaf
     if isinstance(leaf, torch.Tensor):
         return leaf.to(wanted)
-    if isinstance(leaf, np.memmap):
+    if isinstance(leaf, np.memmap) and leaf.size > LARGEST_COPY:
         raise ValueError(
             f"X is mapped into memory as {leaf.dtype}, and the module computes with "
             f"{str(wanted).removeprefix('torch.')}: converting it would read all of it. Write the "
@@ -264,8 +270,7 @@ def converted(net: Any, X: Any) -> Any:
     """Return the `X` of a prediction as the module computes with it."""
     if isinstance(X, Dataset) or hasattr(X, "__dask_graph__") or reads_itself(net):
         return X
-    if _is_table(X):
-        X = np.asarray(X)
+    X = _as_array(X)
     if hasattr(net, "n_features_in_") and len(getattr(X, "shape", ())) == 2:
         validate_data(net, X, reset=False, skip_check_array=True)
     if _is_frame(X):

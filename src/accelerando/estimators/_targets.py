@@ -31,7 +31,7 @@ def wants_outputs(net: Any, y: Any) -> bool:
     if y is None or has_custom_loss(net) or not hasattr(y, "shape"):
         return False
     if is_regressor(net):
-        return len(y.shape) == 1 or (len(y.shape) == 2 and y.shape[1] == 1)
+        return len(y.shape) <= 2
     return _counts_classes(net, y)
 
 
@@ -131,8 +131,8 @@ def _encode(net: Any, y: Any, classes: Any) -> Any:
     wrong = classes[codes] != labels
     if wrong.any():
         raise ValueError(
-            f"y holds {labels[wrong][0]!r}, which is none of the classes {list(classes)}. Pass "
-            "all classes as classes= to the first partial_fit, or to the constructor."
+            f"y holds {labels[wrong].tolist()[0]!r}, which is none of the classes "
+            f"{classes.tolist()}. Pass all of them as classes= to the constructor."
         )
     change(net, labels=classes)
     if not isinstance(net, skorch.NeuralNetBinaryClassifier):
@@ -225,7 +225,7 @@ def mark(net: Any, datasets: Any) -> Any:
         y = _same(net, y)
     if X is valid.X and y is valid.y:
         return train, valid
-    valid = SkorchDataset(X, y, length=valid.length)
+    valid = SkorchDataset(X, y)
     vars(valid)["holds_codes"] = True
     return train, valid
 
