@@ -11,13 +11,21 @@ from accelerando._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from accelerando.estimators import NeuralNet as NeuralNet
+    from accelerando.estimators import NeuralNetBinaryClassifier as NeuralNetBinaryClassifier
     from accelerando.estimators import NeuralNetClassifier as NeuralNetClassifier
     from accelerando.estimators import NeuralNetRegressor as NeuralNetRegressor
 
-__all__ = ["NeuralNet", "NeuralNetClassifier", "NeuralNetRegressor", "__version__"]
+__all__ = [
+    "NeuralNet",
+    "NeuralNetBinaryClassifier",
+    "NeuralNetClassifier",
+    "NeuralNetRegressor",
+    "__version__",
+]
 
 _HOMES = {
     "NeuralNet": "accelerando.estimators",
+    "NeuralNetBinaryClassifier": "accelerando.estimators",
     "NeuralNetClassifier": "accelerando.estimators",
     "NeuralNetRegressor": "accelerando.estimators",
 }

@@ -340,11 +340,11 @@ def test_kinds_of_estimators(digits):
         ({"channels_last": "yes"}, "must be True, False or 'auto'. Got 'yes' instead"),
         (
             {"batch_sise": 3},
-            r"unexpected argument.* Did you mean 'batch_size' instead of 'batch_sise'",
+            r"(?s)unexpected argument.*Did you mean 'batch_size' instead of 'batch_sise'",
         ),
         (
             {"max_worker": 3},
-            r"unexpected argument.* Did you mean 'max_workers' instead of 'max_worker'",
+            r"(?s)unexpected argument.*Did you mean 'max_workers' instead of 'max_worker'",
         ),
         ({"batch_size_delay": 3}, "did you mean batch_size__delay"),
         (

@@ -19,7 +19,6 @@ from accelerando.estimators._skorch import (
     CallbacksByEvent,
     PostponedSaves,
     SkorchModel,
-    check_classes,
     components_of,
     counting,
     has_convolutions,
@@ -269,14 +268,3 @@ def test_metadata_routing_decides_what_the_splitter_gets():
     assert split_params(net, "fit", params) == params
     with sklearn.config_context(enable_metadata_routing=True):
         assert split_params(net, "fit", {}) == {}
-
-
-@pytest.mark.parametrize("names", [np.array(["a", "b"]), pd.Series(["a"]), np.array([b"a"])])
-def test_names_are_no_classes(names):
-    with pytest.raises(ValueError, match="LabelEncoder"):
-        check_classes(names)
-
-
-@pytest.mark.parametrize("classes", [np.array([0, 1]), torch.tensor([0, 1]), [0, 1], None])
-def test_numbers_are_classes(classes):
-    check_classes(classes)

@@ -22,6 +22,7 @@ def explain(error: Exception, batch: Any, module: nn.Module) -> None:
     """Add a hint to an error of the module or the criterion, if one is likely to help."""
     X, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (batch, None)
     _replace(error, y, module)
+    _reword(error, X, y, module)
     if not isinstance(error, RuntimeError | TypeError):
         return
     wanted = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
@@ -86,6 +87,42 @@ def _replace(error: Exception, y: Any, module: nn.Module) -> None:
             "Give the module one output per class, and encode y: "
             "y = sklearn.preprocessing.LabelEncoder().fit_transform(y)."
         ) from None
+
+
+def _reword(error: Exception, X: Any, y: Any, module: nn.Module) -> None:
+    """Raise a sentence about the data instead of an error of a layer or loss of PyTorch's."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if type(error) not in (RuntimeError, ValueError, IndexError, TypeError) or not frames:
+        return
+    if not _NN.search(frames[-1].f_code.co_filename):
+        return
+    text = str(error).split("\n")[0].strip().rstrip(".")
+    layers = (frame.f_locals.get("self") for frame in reversed(frames))
+    layer = next((one for one in layers if isinstance(one, nn.Module)), None)
+    if _inside(error, module):
+        raise ValueError(
+            f"{type(module).__name__} cannot compute a batch of X, which is {_shown(X)}: {text}. "
+            f"The layer is {layer!r}. Change the layer to the number of features and the dtype of "
+            "X, or X to those of the layer."
+        ) from None
+    raise ValueError(
+        f"The criterion {type(layer).__name__} cannot compare the outputs of "
+        f"{type(module).__name__} with y, which is {_shown(y)}: {text}. Change the shape or the "
+        "dtype of y, the number of outputs, or the criterion."
+    ) from None
+
+
+_NN = re.compile(r"torch[/\\\\]nn[/\\\\]")
+
+
+def _shown(data: Any) -> str:
+    shown = [
+        f"{_short(leaf.dtype)} of shape {tuple(leaf.shape)}"
+        if isinstance(leaf, torch.Tensor)
+        else f"a {type(leaf).__name__}"
+        for leaf in leaves(data)
+    ]
+    return " and ".join(shown) or "empty"
 
 
 def _inside(error: Exception, module: nn.Module) -> bool:

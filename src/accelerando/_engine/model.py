@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from accelerando._engine._torch import hooks_of
-from accelerando._engine.step import largest_number, needs_closure
+from accelerando._engine.step import largest_number, needs_closure, offers_closure
 from accelerando.exceptions import StateError
 
 # Attributes of modules and optimizers that are in the state, or that others send.
@@ -204,8 +204,8 @@ class Model(Protocol):
         What a forward pass may change, such as the running statistics of BatchNorm.
     largest : float
         The largest finite number of the parameters' dtypes.
-    needs_closure : bool
-        Whether an optimizer evaluates the loss itself, like L-BFGS.
+    needs_closure, offers_closure : bool
+        Whether an optimizer evaluates the loss itself, like L-BFGS, or may do so, like SAM.
     loss_reads_inputs : bool
         Whether the loss may depend on `X` directly.
     """
@@ -218,6 +218,7 @@ class Model(Protocol):
     buffers: list[torch.Tensor]
     largest: float
     needs_closure: bool
+    offers_closure: bool
     loss_reads_inputs: bool
 
     def refresh(self) -> None:
@@ -267,6 +268,7 @@ class PlainModel:
         self.criterion = criterion
         self.optimizers = [optimizer]
         self.needs_closure = needs_closure(optimizer)
+        self.offers_closure = offers_closure(optimizer)
         self.loss_reads_inputs = False
         self.refresh()
 

@@ -93,6 +93,7 @@ _POSITION: dict[str, Check] = {
     "seconds": _is_number,
     "made_with": _fields({"policy": _TEXT, "control": _list_of(_TEXT), "sync": _TEXT}),
 }
+_DTYPES = {name for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
 _HOST = _fields(
     {
         "estimator": _TEXT,
@@ -101,7 +102,16 @@ _HOST = _fields(
         ),
         "classes": _or_none(_is_a(list)),
         "callbacks": _dict_of(_DICT),
-    }
+    },
+    inputs=_fields(
+        {},
+        dtypes=_list_of(lambda name: isinstance(name, str) and name in _DTYPES),
+        matrix=_or_none(_BOOL),
+        logits=_or_none(_BOOL),
+        labels=_or_none(_is_a(list)),
+        column=_BOOL,
+        y_ndim=_or_none(_is_count),
+    ),
 )
 
 

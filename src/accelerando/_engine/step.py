@@ -26,6 +26,7 @@ from accelerando.exceptions import NotFiniteError
 
 if TYPE_CHECKING:
     from accelerando._engine.loop import Fit
+    from accelerando._engine.model import Model
 
 REMEDY = (
     "Lower lr, clip gradients with skorch's GradientNormClipping, or look for nan and inf in the "
@@ -75,7 +76,7 @@ def step(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
             local = accumulate(fit, batch, weights)
             found = fit.comm.reduce(local, model.parameters)
             zeros: list[torch.Tensor] = []
-            loss, norm = float(found.loss), grad_norm(model.parameters, zeros)
+            loss, norm = found.loss.item(), grad_norm(model.parameters, zeros)
             fit.comm.drop_unused(zeros)
             fit.state.micro_batch.observe(batch.held, time.perf_counter() - started)
             check_finite(fit, plan, loss, norm)
@@ -89,8 +90,11 @@ def step(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
     if not model.needs_closure:
         gradient()
     norm = evaluations[0][2] if evaluations else math.inf
+    closure = gradient if model.needs_closure else None
+    if model.offers_closure and closure is None:
+        closure = _offered(model, gradient, evaluations[0][0].loss)
     with damped(model.optimizers, plan.lr_scale, plan.settings):
-        _step_or_restore(fit, plan, gradient, lr, norm)
+        _step_or_restore(fit, plan, closure, lr, norm)
     found, loss, norm = evaluations[0]
     outputs = {"loss": found.loss, "y_pred": found.y_pred}
     return UpdateResult(loss, norm, lr, outputs, found.noise)
@@ -196,7 +200,7 @@ def _share(fit: Fit, y: Any, rows: int, whole: float) -> float:
 def _forward_backward(
     fit: Fit, X: Any, y: Any, rows: int, weights: torch.Tensor | None, share: float, *, last: bool
 ) -> tuple[torch.Tensor, Any]:
-    """Return the detached share of the loss, and the predictions."""
+    """Return the share of the loss, and the predictions; all of a loss as callbacks expect it."""
     model, comm = fit.model, fit.comm
     y_pred = model.forward(X, comm.module(model.module))
     if share == 0.0:
@@ -212,7 +216,7 @@ def _forward_backward(
     if share != 1.0:
         loss = loss * share
     comm.backward(loss, 0.0 if fit.spec.sums else share, last=last)
-    return loss.detach(), y_pred
+    return loss if comm.alone else loss.detach(), y_pred
 
 
 def _weights_of(fit: Fit, batch: Batch) -> torch.Tensor | None:
@@ -285,7 +289,7 @@ def damped(
 
 
 def _step_or_restore(
-    fit: Fit, plan: Plan, gradient: Callable[[], torch.Tensor], lr: float, norm: float
+    fit: Fit, plan: Plan, closure: Callable[[], torch.Tensor] | None, lr: float, norm: float
 ) -> None:
     """Step, and undo the step if it left a parameter that is not finite.
 
@@ -297,12 +301,43 @@ def _step_or_restore(
     risky = not lr * max(1.0, norm) < 1e-8 * model.largest
     before = [p.detach().clone() for p in parameters] if risky else []
     try:
-        model.step(gradient if model.needs_closure else None)
+        model.step(closure)
         if before and not all(bool(p.isfinite().all()) for p in parameters):
             raise _not_finite(fit, plan, "step made a parameter overflow: the result is not finite")
     except ArithmeticError:
         _restore(parameters, before)
         raise
+
+
+def _offered(
+    model: Model, gradient: Callable[[], torch.Tensor], loss: torch.Tensor
+) -> Callable[[], torch.Tensor]:
+    """Return the closure for optimizers of other libraries, such as SAM.
+
+    The gradient of the batch exists already, and `loss` is its loss. The closure computes both
+    again if the optimizer has moved a parameter, or touched a gradient, since then.
+    """
+    parameters = model.parameters
+    before = [p.detach().clone() for p in parameters]
+    gradients = [(p.grad, -1 if p.grad is None else p.grad._version) for p in parameters]
+
+    def closure() -> torch.Tensor:
+        same = all(
+            p.grad is g and (g is None or g._version == version) and torch.equal(p.detach(), value)
+            for p, (g, version), value in zip(parameters, gradients, before, strict=True)
+        )
+        with torch.enable_grad():
+            return loss if same else gradient()
+
+    return closure
+
+
+def offers_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if another library, or the user, wrote a ``step`` that accepts a closure."""
+    step = inspect.unwrap(type(optimizer).step)
+    if step.__module__.startswith("torch."):
+        return False
+    return "closure" in inspect.signature(step).parameters
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:

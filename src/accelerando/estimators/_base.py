@@ -12,6 +12,8 @@ import cloudpickle
 import skorch
 from sklearn.callback import CallbackSupportMixin
 
+from accelerando.estimators._probe import UNKNOWN
+
 PIECES = ("batch_size", "compression", "sync")  # parameters with parameters, such as sync__period
 LATER = (*PIECES, "iterator_train", "iterator_valid", "dataset")  # read by the next fit
 SKORCH_LR = 0.01
@@ -23,6 +25,7 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
     """A skorch net with the parameters of accelerando."""
 
     prefixes_: ClassVar[list[str]] = [*skorch.NeuralNet.prefixes_, *PIECES]
+    _recipe_: Any = UNKNOWN
 
     def __init__(
         self,
@@ -153,8 +156,17 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         return state
 
     def _get_param_names(self) -> list[str]:
-        names = super()._get_param_names()
-        return [name for name in names if not name.startswith(SKLEARN_CALLBACKS)]
+        # scikit-learn's callbacks live in private attributes that clone() copies by itself.
+        return [name for name in super()._get_param_names() if not name.startswith("_")]
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn wants to know about inputs and results."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True  # rows become dense a batch at a time, as in skorch
+        tags.non_deterministic = self.random_state is None
+        if tags.classifier_tags is not None and hasattr(self, "threshold"):
+            tags.classifier_tags.multi_class = False
+        return tags
 
 
 def cannot_copy(net: Any, how: str, error: Exception) -> TypeError:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from skorch.callbacks import (
     BatchScoring,
-    Callback,
     EpochScoring,
     LRScheduler,
     MlflowLogger,
@@ -40,13 +39,26 @@ from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows
 from accelerando._engine.step import needs_closure
 from accelerando.compress import Adaptive, ErrorFeedback, PowerSGD
 from accelerando.compress._codec import Compressor
-from accelerando.estimators._skorch import (
-    has_custom_loss,
-    is_idle,
-)
+from accelerando.estimators._skorch import acts, criterion_of, has_custom_loss, module_of, overrides
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
 from accelerando.sync._strategy import Strategy
+
+
+def check_client(kind: type[Any], client: Any) -> None:
+    """Refuse what is no connected, synchronous client of Dask."""
+    is_client = hasattr(client, "scheduler_info") and not hasattr(client, "get_client")
+    if not is_client:
+        raise TypeError(
+            f"The 'client' parameter of {kind.__name__} must be a distributed.Client, or None to "
+            f"train in this process. Got {client!r} instead."
+        )
+    if getattr(client, "asynchronous", False) or getattr(client, "status", "running") != "running":
+        raise UnsupportedError(
+            f"The 'client' parameter of {kind.__name__} must be connected, and synchronous "
+            "(Client(asynchronous=False), outside of coroutines): fit waits for the cluster. Got "
+            f"{client!r} instead."
+        )
 
 
 def check_gather(net: Any, strategy: Strategy) -> None:
@@ -130,7 +142,7 @@ def check_averaging(net: Any, strategy: Averaging, *, custom: bool) -> None:
 
 def check_compressor(net: Any, compressor: Compressor | None) -> None:
     """Refuse a compressor that does not fit the optimizer, or a single process."""
-    check_sparse(net.module_, [getattr(net, name + "_") for name in net._optimizers])
+    check_sparse(module_of(net), [getattr(net, name + "_") for name in net._optimizers])
     inner = compressor.codec if isinstance(compressor, Adaptive) else compressor
     if isinstance(inner, PowerSGD) and net.client is None:
         raise UnsupportedError(
@@ -181,8 +193,8 @@ def check_division(net: Any, fit: Fit) -> None:
         return
     _check_layers(fit.model.module)
     _check_collate(fit.feed)
-    separable = is_mean_over_rows(net.criterion_) and not has_custom_loss(net)
-    if separable and is_known_to_be_by_row(net.module_):
+    separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
+    if separable and is_known_to_be_by_row(module_of(net)):
         return
     if fit.feed.n_examples is None or getattr(fit.feed, "chunks", None) == {}:
         fit.spec = dataclasses.replace(fit.spec, probes=True)
@@ -303,8 +315,7 @@ def _overrides(callback: Any, base: type) -> bool:
 
 
 def _batch_hooks(callback: Any) -> list[str]:
-    kind = type(callback)
-    return [n for n in _PER_BATCH if not is_idle(getattr(kind, n), getattr(Callback, n))]
+    return [name for name in _PER_BATCH if acts(callback, name)]
 
 
 def rank_callbacks(net: Any) -> list[tuple[str, Any]]:
@@ -350,11 +361,8 @@ def copies_for_ranks(net: Any) -> list[tuple[str, Any]]:
 
 def check_callbacks(net: Any) -> None:
     """Refuse callbacks that need every training batch in this process."""
-    for hook in _PER_BATCH:
-        ours = next(
-            kind for kind in type(net).__mro__ if kind.__module__.startswith("accelerando.")
-        )
-        if getattr(type(net), hook) is not getattr(ours, hook):
+    for hook in (*_PER_BATCH, "notify"):
+        if overrides(net, hook):
             raise UnsupportedError(
                 f"{type(net).__name__} overrides {hook}, which is called for every batch, and with "
                 "client= the batches are on the workers. Do the work in on_epoch_end, or train in "

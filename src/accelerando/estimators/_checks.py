@@ -13,10 +13,10 @@ import numpy as np
 import skorch
 import torch
 from sklearn.utils import check_random_state
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Subset
 
 from accelerando._engine.data.feed import Feed
-from accelerando._engine.micro_batch import check_weightable, couples_rows, is_mean_over_rows
+from accelerando._engine.micro_batch import couples_rows, is_mean_over_rows
 from accelerando._validation import (
     check,
     check_choice,
@@ -25,7 +25,7 @@ from accelerando._validation import (
     is_integer,
     parameter_error,
 )
-from accelerando.estimators._skorch import has_custom_loss
+from accelerando.estimators._skorch import criterion_of, has_custom_loss, module_of
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor._monitor import Setting
 from accelerando.sync import Averaging
@@ -67,25 +67,15 @@ def check_settings(net: Any, strategy: Strategy) -> None:
 
         check_gather(net, strategy)
     check_choice(kind, "data", net.data, ("replicate", "shard"))
-    client = net.client
-    is_client = hasattr(client, "scheduler_info") and not hasattr(client, "get_client")
-    if client is not None and not is_client:
-        raise TypeError(
-            f"The 'client' parameter of {kind.__name__} must be a distributed.Client, or None to "
-            f"train in this process. Got {client!r} instead."
-        )
-    if getattr(client, "asynchronous", False) or getattr(client, "status", "running") != "running":
-        raise UnsupportedError(
-            f"The 'client' parameter of {kind.__name__} must be connected, and synchronous "
-            "(Client(asynchronous=False), outside of coroutines): fit waits for the cluster. Got "
-            f"{client!r} instead."
-        )
+    if net.client is not None:
+        from accelerando.estimators._check_ranks import check_client
+
+        check_client(kind, net.client)
     loader = net.iterator_train
     if not (isinstance(loader, type) and issubclass(loader, DataLoader)):
-        raise UnsupportedError(
-            "iterator_train must be torch's DataLoader or a subclass of it, since its chunks are "
-            f"put together to batches of changing size. Got {loader!r}."
-        )
+        from accelerando.estimators._overrides import check_iterator
+
+        check_iterator(loader)
     if isinstance(strategy, Averaging) or net.virtual_ranks > 1:
         from accelerando.estimators._check_ranks import check_sync
 
@@ -126,22 +116,15 @@ def _check_skorch(net: Any, kind: type[Any]) -> None:
         except OSError as error:
             allowed = f"a folder that can be written ({error.strerror})"
             raise parameter_error(kind, "checkpoint", allowed, path) from None
-    if net.device not in ("cpu", None):
-        _check_device(kind, net.device)
+    if str(net.device) == "meta":
+        from accelerando.estimators._explain import check_device
+
+        check_device(net)
     for name in ("iterator_train", "iterator_valid"):
         if params := net.get_params_for(name):
             from accelerando.estimators._explain import check_names
 
             check_names(name, getattr(net, name), params)
-
-
-def _check_device(kind: type[Any], device: Any) -> None:
-    try:
-        torch.empty(1, device=device).add_(1).item()
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        allowed = f"a device of this machine, such as 'cpu' ({reason})"
-        raise parameter_error(kind, "device", allowed, device) from None
 
 
 def epochs_of(net: Any, epochs: Any) -> int:
@@ -221,49 +204,38 @@ def seed_from(random_state: Any) -> tuple[int, bool]:
 def check_overrides(net: Any, *, weighted: bool) -> bool:
     """Return True if a subclass has its own training step; refuse what that cannot honor."""
     kind = type(net)
-    if kind.run_single_epoch is not skorch.NeuralNet.run_single_epoch:
-        raise UnsupportedError(
-            f"{kind.__name__} overrides run_single_epoch, which accelerando's loop replaces. "
-            "Override train_step, get_loss or infer, or write a callback."
-        )
     custom = any(
-        getattr(kind, name) is not getattr(skorch.NeuralNet, name)
-        for name in ("train_step", "train_step_single")
+        name in vars(net) or getattr(kind, name) is not getattr(skorch.net.NeuralNet, name)
+        for name in ("train_step", "train_step_single", "get_train_step_accumulator")
     )
-    if not custom:
-        return False
-    changes = f"{kind.__name__} has its own train_step, which moves the parameters by itself"
-    if net.client is not None:
-        raise UnsupportedError(
-            f"{changes}: ranks on a cluster could not agree. Override get_loss or infer instead, "
-            "or train in this process (client=None)."
-        )
-    if net.compression is not None:
-        raise UnsupportedError(
-            f"{changes}: compression could not reach the gradient. Override get_loss or infer."
-        )
-    if weighted:
-        raise UnsupportedError(
-            f"{kind.__name__} has its own train_step, which computes the loss itself: "
-            "sample_weight and class_weight cannot reach it. Override get_loss instead."
-        )
-    if isinstance(net.micro_batch_size, int):
-        raise UnsupportedError(
-            f"{changes}: micro_batch_size={net.micro_batch_size} would have no effect. Leave it at "
-            "'auto', or override get_loss instead of train_step."
-        )
-    return True
+    epoch = kind.run_single_epoch is not skorch.net.NeuralNet.run_single_epoch
+    if custom or epoch:
+        from accelerando.estimators import _overrides
+
+        if epoch:
+            _overrides.refuse_epoch(net)
+        _overrides.check_step(net, weighted=weighted)
+    return custom
 
 
 # -- data -----------------------------------------------------------------------------------------
 
 
-def split(net: Any, X: Any, y: Any, params: dict[str, Any]) -> Any:
-    """Check the data; return those for training and those for validation."""
-    if not _are_plain(X, y):
-        from accelerando.estimators._explain import look_at_inputs
+def split(
+    net: Any,
+    X: Any,
+    y: Any,
+    params: dict[str, Any],
+    fit_params: dict[str, Any],
+    *,
+    weighted: bool,
+) -> Any:
+    """Check and convert the data; return those for training and those for validation."""
+    plain = _are_plain(X, y)
+    if not plain:
+        from accelerando.estimators._inputs import as_arrays
 
-        y = look_at_inputs(net, X, y)
+        X, y = as_arrays(net, X, y)
     if net.data == "shard" and not hasattr(X, "lengths"):
         raise UnsupportedError(
             'data="shard" trains on the chunks of Dask arrays where they are, and X is a '
@@ -271,22 +243,61 @@ def split(net: Any, X: Any, y: Any, params: dict[str, Any]) -> Any:
         )
     net.check_data(X, y)
     net.check_training_readiness()
+    # Ranks, and weights of rows, want to know the criterion before the first update.
+    early = isinstance(net.criterion, str) and (weighted or net.client is not None)
+    fits = plain and not early and _need_nothing(net, X, y)
+    if not fits:
+        from accelerando.estimators._inputs import convert
+
+        X, y = convert(net, X, y, fit_params, early=early)
     try:
-        return net.get_split_datasets(X, y, **params)
+        found = net.get_split_datasets(X, y, **params)
     except (TypeError, ValueError) as error:
         from accelerando.estimators._explain import split_otherwise
 
-        return split_otherwise(net, X, y, params, error)
+        found = split_otherwise(net, X, y, params, error)
+    if fits and (found[1] is None or type(found[1]) is Subset):
+        return found
+    from accelerando.estimators._targets import mark
+
+    return mark(net, found)
+
+
+def _need_nothing(net: Any, X: Any, y: Any) -> bool:
+    """Return True if a fit can use plain arrays as they are, without asking the module.
+
+    The classes of a classifier are then 0, 1, 2, ...
+    """
+    if hasattr(X, "lengths"):
+        return True
+    first: Any = next(iter(net.get_all_learnable_params()), (None, None))[1]
+    types = str(X.dtype)[-7:], str(getattr(first, "dtype", None))[-7:], str(y.dtype)[-5:]
+    if types != ("float32", "float32", "int64") or torch.nn.parameter.is_lazy(first):
+        return False
+    classes = getattr(net, "classes_inferred_", None)
+    if y.ndim != 1 or classes is None or (classes[0], classes[-1]) != (0, len(classes) - 1):
+        return False
+    if getattr(net, "classes", None) is not None or X.ndim < 2 or not X.shape[1]:
+        return False
+    if X.ndim == 2 and vars(net).setdefault("n_features_in_", X.shape[1]) != X.shape[1]:
+        return False
+    return not hasattr(net, "feature_names_in_")
+
+
+def forget_features(net: Any) -> None:
+    """Let the next fit decide the number and the names of features."""
+    for name in {"n_features_in_", "feature_names_in_"} & set(vars(net)):
+        delattr(net, name)
 
 
 def _are_plain(X: Any, y: Any) -> bool:
     """Return True for two arrays of numbers with the same number of rows, and for chunks."""
     if hasattr(X, "lengths"):
         return True  # chunks of a Dask array
-    shapes = getattr(X, "shape", None), getattr(y, "shape", None)
-    kinds = (getattr(getattr(data, "dtype", None), "kind", "f") for data in (X, y))
-    numbers = all(kind in "biufc" for kind in kinds)
-    return bool(all(shapes) and numbers and shapes[0][0] == shapes[1][0] > 0)  # type: ignore[index]
+    if not all(isinstance(data, np.ndarray | torch.Tensor) for data in (X, y)):
+        return False
+    numbers = all(getattr(data.dtype, "kind", "f") in "biufc" for data in (X, y))
+    return bool(X.ndim and y.ndim and numbers and X.shape[0] == y.shape[0] > 0)
 
 
 def look_at_epoch(update: int, batches: list[dict[str, Any]]) -> None:
@@ -304,16 +315,6 @@ def look_at_epoch(update: int, batches: list[dict[str, Any]]) -> None:
                 stacklevel=2,
             )
             return
-
-
-def check_weights(net: Any, X: Any) -> None:
-    """Refuse weights that the criterion cannot use, or that belong to no numbered rows."""
-    check_weightable(net.criterion_)
-    if isinstance(X, IterableDataset):
-        raise UnsupportedError(
-            "sample_weight belongs to numbered examples, and an IterableDataset has no numbers. "
-            "Let the data set yield the weights to your criterion, or use a map-style Dataset."
-        )
 
 
 def check_feed(
@@ -342,7 +343,7 @@ def check_feed(
             f"{measures} measures on the training set, which an IterableDataset cannot provide "
             "out of turn. Use RadaDamp, which needs no extra pass."
         )
-    coupled = couples_rows(net.module_)
+    coupled = couples_rows(module_of(net))
     if coupled and isinstance(net.micro_batch_size, int):
         if net.client is not None:
             raise UnsupportedError(
@@ -373,8 +374,8 @@ def check_feed(
 
 def is_divisible(net: Any) -> bool:
     """Return True if a batch may be divided at all, if only to compare gradients of its parts."""
-    separable = is_mean_over_rows(net.criterion_) and not has_custom_loss(net)
-    return separable and not couples_rows(net.module_) and net.micro_batch_size is not None
+    separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
+    return separable and not couples_rows(module_of(net)) and net.micro_batch_size is not None
 
 
 def splits_exactly(net: Any) -> bool:
@@ -384,8 +385,8 @@ def splits_exactly(net: Any) -> bool:
     GPU undivided batches are faster.
     """
     on_cpu = all(p.is_cpu for _, p in net.get_all_learnable_params())
-    separable = is_mean_over_rows(net.criterion_) and not has_custom_loss(net)
-    return on_cpu and separable and not couples_rows(net.module_)
+    separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
+    return on_cpu and separable and not couples_rows(module_of(net))
 
 
 def monitor_setting(net: Any, strategy: Strategy, *, divisible: bool, compressed: bool) -> Setting:

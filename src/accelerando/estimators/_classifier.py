@@ -13,13 +13,13 @@ from skorch.dataset import Dataset, ValidSplit
 from torch.utils.data import DataLoader
 
 from accelerando._decisions import Decision, Signals
-from accelerando.estimators._net import AdaptiveNet
+from accelerando.estimators._neural_net import NeuralNet
 from accelerando.estimators._skorch import WeightedClassifier
 from accelerando.monitor import Monitor
 from accelerando.policies import Policy
 
 
-class NeuralNetClassifier(WeightedClassifier, AdaptiveNet, skorch.NeuralNetClassifier):  # type: ignore[misc]
+class NeuralNetClassifier(WeightedClassifier, NeuralNet, skorch.NeuralNetClassifier):  # type: ignore[misc]
     """A classifier made of a PyTorch module with one output per class.
 
     Parameters
@@ -28,9 +28,11 @@ class NeuralNetClassifier(WeightedClassifier, AdaptiveNet, skorch.NeuralNetClass
         The model; ``module__x`` parameters go to its constructor, or to the function that makes
         it. Each ``fit`` makes a new one. An instance is used as it is, as in skorch: it begins
         with the parameters it has, and a second ``fit`` continues with it.
-    criterion : class, default=torch.nn.NLLLoss
+    criterion : class or "auto", default="auto"
         The loss; ``criterion__x`` go to its constructor. With NLLLoss the module's outputs are
-        probabilities, with CrossEntropyLoss they are logits.
+        probabilities, with CrossEntropyLoss they are logits. ``"auto"`` looks at the outputs
+        for the first rows: NLLLoss if they are probabilities (not negative, with a sum of 1),
+        CrossEntropyLoss otherwise.
     optimizer : class, default=torch.optim.SGD
         ``optimizer__x`` parameters go to its constructor.
     lr : float, "auto" or None, default="auto"
@@ -68,7 +70,7 @@ class NeuralNetClassifier(WeightedClassifier, AdaptiveNet, skorch.NeuralNetClass
     torch_load_kwargs : dict or None, default=None
         Arguments of ``torch.load`` in ``load_params``.
     classes : list or None, default=None
-        The classes, if they cannot be seen from `y`.
+        The classes, in the order of the module's outputs, if they cannot be seen from `y`.
     max_batch_size : int or None, default=None
         The largest batch. Where a policy wants more, the learning rate falls by the same
         factor.
@@ -172,7 +174,7 @@ class NeuralNetClassifier(WeightedClassifier, AdaptiveNet, skorch.NeuralNetClass
         self,
         module: Any,
         *,
-        criterion: Any = torch.nn.NLLLoss,
+        criterion: Any = "auto",
         optimizer: Any = torch.optim.SGD,
         lr: float | Literal["auto"] | None = "auto",
         max_epochs: int = 10,

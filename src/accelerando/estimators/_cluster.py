@@ -13,9 +13,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import torch
-from skorch.callbacks import (
-    LRScheduler,
-)
+from skorch.callbacks import LRScheduler
 from skorch.dataset import Dataset as SkorchDataset
 from skorch.history import History
 from torch.nn.parameter import is_lazy
@@ -42,17 +40,13 @@ from accelerando.estimators._check_ranks import (
     copies_for_ranks,
     rank_callbacks,
 )
-from accelerando.estimators._data import (
-    forward_of,
-    notify_gradients,
-    sample_rows,
-    settle_lazy,
-)
+from accelerando.estimators._data import forward_of, notify_gradients, sample_rows, settle_lazy
 from accelerando.estimators._skorch import (
     CallbackHooks,
     SkorchModel,
     has_convolutions,
     in_memory,
+    module_of,
 )
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
@@ -127,13 +121,14 @@ class RankNet:
     def prepare(self, feed: Feed) -> None:
         """Give lazy layers their shapes, and convolutions the faster memory format."""
         net = self.net
-        if any(map(is_lazy, [*net.module_.parameters(), *net.module_.buffers()])):
+        module = module_of(net)
+        if any(map(is_lazy, [*module.parameters(), *module.buffers()])):
             settle_lazy(net, feed, self.fit_params, seed=0)  # the driver's parameters replace these
             self.model.refresh()
-        if net.channels_last is False or not has_convolutions(net.module_):
+        if net.channels_last is False or not has_convolutions(module):
             return
         forward = forward_of(net, self.fit_params)
-        settle(net.module_, net.channels_last, sample_rows(feed), forward)
+        settle(module_of(net), net.channels_last, sample_rows(feed), forward)
 
     def evaluate(self, batch: Any) -> tuple[torch.Tensor, Any]:
         """Return the loss and the predictions of a validation batch."""
@@ -342,6 +337,7 @@ def _settings_for_ranks(net: Any) -> bytes:
         history_=None,
         initialized_=False,
         virtual_params_={},
+        criterion=type(net.criterion_) if isinstance(net.criterion, str) else net.criterion,
         callbacks="disable",
         train_split=None,
         verbose=0,

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import skorch
 import torch
 from sklearn.utils.class_weight import compute_sample_weight
+from skorch.dataset import get_len
 from skorch.utils import TeeGenerator, to_numpy, to_tensor
 from torch import nn
-from torch.nn.parameter import is_lazy
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from accelerando._cluster.driver.placement import Chunks, compute_chunks
 from accelerando._engine.data.buffer import Draws
 from accelerando._engine.data.feed import Batch, Feed, unpack
+from accelerando._engine.loop import Fit
+from accelerando._engine.micro_batch import check_weightable
+from accelerando.estimators._skorch import criterion_of, module_of
 from accelerando.exceptions import UnsupportedError
 
 
@@ -123,6 +127,12 @@ def combine_weights(sample_weight: Any, class_weight: Any, y: Any, X: Any = None
     return by_class if sample_weight is None else np.asarray(sample_weight) * by_class
 
 
+def count_examples(X: Any) -> int:
+    """Return the number of rows of what was passed as `X`."""
+    is_table = isinstance(X, list) and not hasattr(X[0], "shape")
+    return len(X) if is_table else int(get_len(X))
+
+
 def training_weights(sample_weight: Any, n_given: int, dataset: Any) -> torch.Tensor:
     """Return the weights of the training rows, with a mean of one.
 
@@ -148,6 +158,16 @@ def training_weights(sample_weight: Any, n_given: int, dataset: Any) -> torch.Te
     if total == 0:
         raise ValueError("sample_weight is zero for every training example.")
     return torch.as_tensor(weights * (len(weights) / total), dtype=torch.get_default_dtype())
+
+
+def check_weights(net: Any, X: Any) -> None:
+    """Refuse weights that the criterion cannot use, or that belong to no numbered rows."""
+    check_weightable(criterion_of(net))
+    if isinstance(X, IterableDataset):
+        raise UnsupportedError(
+            "sample_weight belongs to numbered examples, and an IterableDataset has no numbers. "
+            "Let the data set yield the weights to your criterion, or use a map-style Dataset."
+        )
 
 
 def _rows_of(dataset: Any, n_given: int) -> Any:
@@ -186,6 +206,25 @@ def notify_gradients(net: Any, batch: Batch, *place: int) -> None:
         net.notify("on_grad_computed", named_parameters=named, batch=batch.data, training=True)
 
 
+@contextmanager
+def standing_in(net: skorch.NeuralNet, module: Callable[..., Any]) -> Iterator[None]:
+    """Let the net's own ``infer`` call another module, such as DDP around it."""
+    bare = net.module_
+    vars(net)["module_"] = module  # skorch's __setattr__ would register it as a new module
+    try:
+        yield
+    finally:
+        vars(net)["module_"] = bare
+
+
+def settle_memory_format(net: Any, fit: Fit) -> None:
+    """Give convolutions the faster memory format if the module accepts it."""
+    from accelerando._engine.runtime.channels_last import settle
+
+    forward = forward_of(net, fit.spec.fit_params)
+    settle(module_of(net), net.channels_last, sample_rows(fit.feed), forward)
+
+
 def sample_rows(feed: Feed) -> Any:
     """Return a function that returns two rows of `X`; None if no rows are at hand."""
     n_examples = feed.n_examples
@@ -195,23 +234,26 @@ def sample_rows(feed: Feed) -> Any:
 
 
 def settle_lazy(net: Any, feed: Feed, fit_params: Mapping[str, Any], seed: int) -> None:
-    """Let lazy layers see two rows, after which they have parameters; refuse complex ones."""
-    tensors = [*net.module_.parameters(), *net.module_.buffers()]
-    if any(is_lazy(tensor) for tensor in tensors):
-        rows = sample_rows(feed)
-        if rows is None:
-            raise UnsupportedError(
-                "A lazy layer learns its shape from the first rows, and this process has no rows "
-                "of a stream or of a Dask array. Use nn.Linear and the like, with in_features."
-            )
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
-            forward_of(net, fit_params)(net.module_, rows())
-    if any(parameter.is_complex() for parameter in net.module_.parameters()):
+    """Let lazy layers see two rows, after which they have parameters."""
+    rows = sample_rows(feed)
+    if rows is None:
         raise UnsupportedError(
-            "The module has complex parameters, and accelerando records and exchanges real "
-            "gradients. Keep real and imaginary parts as two parameters."
+            "A lazy layer learns its shape from the first rows, and this process has no rows "
+            "of a stream or of a Dask array. Use nn.Linear and the like, with in_features."
         )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        forward_of(net, fit_params)(net.module_, rows())
+
+
+def open_inputs(net: Any, X: Any, y: Any) -> tuple[Any, Any]:
+    """Return what a factory or Dask arrays stand for: a Dataset, or chunks on the cluster."""
+    if not hasattr(X, "__dask_graph__"):
+        return FactoryDataset(X), y
+    chunks = chunks_of(net, X, y)
+    if chunks.classes is not None:
+        net.classes_inferred_ = chunks.classes
+    return chunks, None
 
 
 def chunks_of(net: Any, X: Any, y: Any) -> Chunks:

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.base import is_classifier
 from skorch.dataset import Dataset as SkorchDataset
 from skorch.dataset import ValidSplit, get_len
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from accelerando._validation import did_you_mean, parameter_error
+from accelerando.estimators._skorch import has_custom_loss
 from accelerando.exceptions import UnsupportedError
 
 # -- components -----------------------------------------------------------------------------------
@@ -26,13 +28,17 @@ from accelerando.exceptions import UnsupportedError
 def explain_components(net: Any, error: Exception) -> None:
     """Raise a sentence if a component could not be made for a reason that can be seen."""
     if "unexpected argument" in str(error) and isinstance(error, ValueError):
-        raise ValueError(f"{error}{net._suggestions()}") from None
+        if near := net._suggestions():
+            error.add_note(near.strip())
+        raise error
     for name, what in (
         ("module", "a torch.nn.Module class, an instance of one, or a function that returns one"),
         ("criterion", "a class whose instances compute the loss, such as torch.nn.MSELoss"),
         ("optimizer", "a class of torch.optim, such as torch.optim.SGD"),
     ):
         given = getattr(net, name)
+        if name == "criterion" and isinstance(given, str) and is_classifier(net):
+            continue
         if isinstance(given, torch.optim.Optimizer):
             what += " (not an instance: its settings are optimizer__x parameters)"
         if not callable(given):
@@ -62,7 +68,19 @@ def explain_components(net: Any, error: Exception) -> None:
         raise UnsupportedError(
             f"The module {_name(net.module)} has no parameters: there is nothing to train."
         ) from None
+    if net.device not in ("cpu", None):
+        check_device(net)
     _explain_callbacks(net)
+
+
+def check_device(net: Any) -> None:
+    """Refuse a device that cannot compute."""
+    try:
+        torch.empty(1, device=net.device).add_(1).item()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        allowed = f"a device of this machine, such as 'cpu' ({reason})"
+        raise parameter_error(net, "device", allowed, net.device) from None
 
 
 def _explain_callbacks(net: Any) -> None:
@@ -157,25 +175,25 @@ def look_at_inputs(net: Any, X: Any, y: Any) -> Any:
     if isinstance(X, Dataset):
         return _labels(net, X) if y is None else y
     own = net.dataset is not SkorchDataset or net.get_params_for("iterator_train").get("collate_fn")
+    own = own or has_custom_loss(net)
     if not own and getattr(getattr(X, "dtype", None), "kind", "f") in "OUSM":
         raise ValueError(
             f"X has the type {X.dtype}, and a module computes with numbers. Convert or encode it: "
             "X.astype('float32'), or scikit-learn's OneHotEncoder."
         )
     if y is None:
-        if hasattr(net, "predict_proba") and hasattr(net, "score"):
+        if hasattr(net, "score") and net.iterator_train is DataLoader:
             raise ValueError(
-                f"{type(net).__name__} needs y, what is to be learned, or a Dataset of pairs "
-                "(X, y) as X. Got y=None."
+                f"{type(net).__name__} requires y to be passed, but the target y is None. Pass "
+                "what is to be learned, or a Dataset of pairs (X, y) as X."
             )
         return y
-    if isinstance(y, list | tuple) and y and np.isscalar(y[0]):
-        from accelerando.estimators._skorch import check_classes
-
-        y = np.asarray(y)
-        check_classes(y)
-    if getattr(getattr(y, "dtype", None), "kind", "f") in "US":
-        raise ValueError(f"y has the type {y.dtype}, and a loss computes with numbers.")
+    names = getattr(getattr(y, "dtype", None), "kind", "f") in "US"
+    if names and not own and not is_classifier(net):
+        raise ValueError(
+            f"y has the type {y.dtype}, and the loss of {type(net).__name__} computes with "
+            "numbers. Encode it, or use NeuralNetClassifier."
+        )
     _check_lengths(X, y)
     return y
 
@@ -240,7 +258,7 @@ def split_otherwise(net: Any, X: Any, y: Any, params: Mapping[str, Any], error: 
             "know. Arguments of fit beyond X, y and weights go to train_split and to the module's "
             "forward."
         ) from None
-    if not isinstance(split, ValidSplit):
+    if not isinstance(split, ValidSplit) or isinstance(error, TypeError):
         raise error from None
     rows, cv = get_len(X), split.cv
     if isinstance(cv, int) and rows < cv:

@@ -9,12 +9,10 @@ from typing import Any, Self
 import torch
 from sklearn.callback import with_callbacks
 from skorch.callbacks import Callback
-from skorch.dataset import get_len
-from torch.nn.parameter import is_lazy
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from accelerando._engine.comm.communicator import SingleProcess
-from accelerando._engine.data.feed import ArrayBatches, Feed, choose_feed
+from accelerando._engine.data.feed import ArrayBatches, Feed
 from accelerando._engine.loop import Fit, FitSpec, LocalTrainer, Trainer, local_communicator
 from accelerando._engine.micro_batch import MicroBatch, facts_of
 from accelerando._engine.runtime.process import RNG_LOCK, Interrupt, keep_memory
@@ -22,6 +20,7 @@ from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
 from accelerando.estimators import _checks as checks
 from accelerando.estimators._base import ConfiguredNet, learning_rate
+from accelerando.estimators._probe import UNKNOWN
 from accelerando.estimators._results import Results
 from accelerando.estimators._skorch import (
     CallbackHooks,
@@ -30,9 +29,11 @@ from accelerando.estimators._skorch import (
     SkorchModel,
     components_of,
     counting,
+    feed_of,
     has_convolutions,
     in_memory,
     last_row,
+    module_of,
     split_params,
 )
 from accelerando.policies._controller import Controller
@@ -74,6 +75,7 @@ class AdaptiveNet(Results, ConfiguredNet):
 
     def initialize(self) -> Self:
         """Initialize all components; `random_state` decides the parameters of the module."""
+        self.check_training_readiness()
         control, strategy = self._controller(), self._strategy()
         self._compressor()  # raises if `compression` is wrong
         checks.check_settings(self, strategy)
@@ -86,7 +88,9 @@ class AdaptiveNet(Results, ConfiguredNet):
         self._saves_ = PostponedSaves()
         self._callbacks_by_event_ = CallbacksByEvent()
         self._trainer_ = self._checkpoints_ = None
-        self.world_log_: list[dict[str, Any]] = []
+        self._recipe_ = UNKNOWN
+        checks.forget_features(self)
+        self.world_log_: list[Any] = []
         with RNG_LOCK, torch.random.fork_rng(devices=[], enabled=seeded):
             if seeded:
                 torch.manual_seed(seed)
@@ -124,16 +128,10 @@ class AdaptiveNet(Results, ConfiguredNet):
             ``sample_weight``, and further arguments of the module's ``forward``.
         """
         plain = hasattr(X, "__getitem__") or hasattr(X, "__array__")
-        if isinstance(X, type) or (callable(X) and not plain):
-            from accelerando.estimators._data import FactoryDataset
+        if isinstance(X, type) or hasattr(X, "__dask_graph__") or (callable(X) and not plain):
+            from accelerando.estimators._data import open_inputs
 
-            X = FactoryDataset(X)
-        elif hasattr(X, "__dask_graph__"):
-            from accelerando.estimators._data import chunks_of
-
-            X, y = chunks_of(self, X, y), None
-            if X.classes is not None:
-                self.classes_inferred_ = X.classes
+            X, y = open_inputs(self, X, y)
         super().partial_fit(X, y, classes=classes, **fit_params)
         return self
 
@@ -148,13 +146,16 @@ class AdaptiveNet(Results, ConfiguredNet):
         **fit_params: Any,
     ) -> Self:
         """Split the data, then train epoch by epoch. Called by ``fit`` and ``partial_fit``."""
-        datasets = checks.split(self, X, y, split_params(self, _routing_method, fit_params))
+        params = split_params(self, _routing_method, fit_params)
+        weighted = sample_weight is not None
+        datasets = checks.split(self, X, y, params, fit_params, weighted=weighted)
         weights = None
-        if sample_weight is not None:
-            from accelerando.estimators._data import training_weights
+        if weighted:
+            from accelerando.estimators import _data
 
-            checks.check_weights(self, X)
-            weights = training_weights(sample_weight, get_len(X), datasets[0])
+            _data.check_weights(self, X)
+            rows = _data.count_examples(X)
+            weights = _data.training_weights(sample_weight, rows, datasets[0])
         with ExitStack() as stack:
             interrupt = Interrupt()
             if self.checkpoint is not None:
@@ -165,7 +166,10 @@ class AdaptiveNet(Results, ConfiguredNet):
             stack.callback(getattr(fit.feed, "close", lambda: None))  # its worker processes
             if self.verbose:
                 self._show_progress(fit, stack)
-            self._settle_memory_format(fit)
+            if self.channels_last is not False and has_convolutions(module_of(self)):
+                from accelerando.estimators._data import settle_memory_format
+
+                settle_memory_format(self, fit)
             trainer = stack.enter_context(self._trainer(fit, datasets, interrupt))
             try:
                 self._train_epochs(fit, trainer, datasets, X, y, interrupt)
@@ -188,12 +192,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         custom = checks.check_overrides(self, weighted=weights is not None)
         if compressor is not None:
             checks.check_compressor(self, compressor)
-        feed = self._feed(dataset)
-        tensors = [*self.module_.parameters(), *self.module_.buffers()]
-        if any(is_lazy(tensor) or tensor.is_complex() for tensor in tensors):
-            from accelerando.estimators._data import settle_lazy
-
-            settle_lazy(self, feed, fit_params, state.seed)
+        feed = feed_of(self, dataset, weighted=weights is not None)
         base = control.policies[0]
         measures = None if base.measures(0) is None else type(base).__name__
         checks.check_feed(self, feed, strategy, measures=measures, custom=custom)
@@ -233,15 +232,6 @@ class AdaptiveNet(Results, ConfiguredNet):
         comm = SingleProcess() if self.client else local_communicator(spec, state, feed)
         return Fit(spec, state, model, feed, comm, hooks)
 
-    def _feed(self, dataset: Any) -> Feed:
-        if hasattr(dataset, "lengths"):
-            from accelerando._engine.data.chunks import ChunkFeed
-
-            return ChunkFeed(dataset.lengths)
-        options = self.get_params_for("iterator_train")
-        options.pop("batch_size", None)
-        return choose_feed(in_memory(dataset), dataset, options, loader=self.iterator_train)
-
     def _begin_or_continue(self, feed: Feed, epochs: int) -> None:
         """Continue an interrupted run, or begin one of `epochs` epochs."""
         state: TrainState = self._state_
@@ -265,16 +255,6 @@ class AdaptiveNet(Results, ConfiguredNet):
             position.until = position.epoch + epochs
         if n_examples is not None:
             position.n_examples = n_examples
-
-    def _settle_memory_format(self, fit: Fit) -> None:
-        """Give convolutions the faster memory format if the module accepts it."""
-        if self.channels_last is False or not has_convolutions(self.module_):
-            return
-        from accelerando._engine.runtime.channels_last import settle
-        from accelerando.estimators._data import forward_of, sample_rows
-
-        forward = forward_of(self, fit.spec.fit_params)
-        settle(self.module_, self.channels_last, sample_rows(fit.feed), forward)
 
     def _trainer(
         self, fit: Fit, datasets: Any, interrupt: Interrupt
@@ -344,37 +324,55 @@ class AdaptiveNet(Results, ConfiguredNet):
             callback.on_epoch_begin(self, **parts)
 
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
-        """Return batches for evaluation: gathered from memory, or by ``iterator_valid``."""
+        """Return batches: gathered from memory, or by ``iterator_valid``."""
         name = "iterator_train" if training else "iterator_valid"
         options = self.get_params_for(name)
         fixed = self.batch_size if isinstance(self.batch_size, int) else EVALUATION_ROWS
         rows = options.pop("batch_size", fixed)
         rows = rows if rows > 0 else checks.all_rows(self, dataset)
         loader = getattr(self, name)
-        arrays = in_memory(dataset) if loader is DataLoader and not any(options.values()) else None
-        if arrays is not None:
-            return ArrayBatches(arrays, rows)
-        return loader(dataset, batch_size=rows, **options)
+        plain = loader is DataLoader and not any(options.values())
+        arrays = in_memory(dataset) if plain else None
+        return ArrayBatches(arrays, rows) if arrays else loader(dataset, batch_size=rows, **options)
 
     # -- predictions: see Results for those of clusters, Dask arrays and averages ----------------
 
-    def _predictor(self, X: Any) -> Any:
-        """Return the methods of skorch, or those of Results around them."""
+    def _predicts_here(self, X: Any) -> bool:
         # During a fit the module of this process is at hand, and the workers are busy.
         here = self.client is None or vars(self).get("_trainer_") is not None
-        plain = here and self.ema is None and not hasattr(X, "__dask_graph__")
-        return super(Results, self) if plain else super()
+        return here and self.ema is None and not hasattr(X, "__dask_graph__")
+
+    def _predictor(self, X: Any) -> Any:
+        """Return the methods of skorch, or those of Results around them."""
+        return super(Results, self) if self._predicts_here(X) else super()
+
+    def _decode(self, found: Any, X: Any) -> Any:
+        """Return predictions as `y` was passed to ``fit``: labels, or values of its shape."""
+        if self._recipe_.labels is None and not self._recipe_.column:
+            return found
+        from accelerando.estimators._targets import decoded
+
+        return decoded(self, found, X)
 
     def predict(self, X: Any) -> Any:
-        return self._predictor(X).predict(X)
+        found = self._predictor(X).predict(X)
+        return self._decode(found, X) if self._predicts_here(X) else found
 
     def predict_proba(self, X: Any) -> Any:
+        if isinstance(self.criterion, str) and self._recipe_.logits is None:
+            from accelerando.estimators._inputs import decide_for_prediction
+
+            decide_for_prediction(self, X)
         return self._predictor(X).predict_proba(X)
 
     def forward(self, X: Any, training: bool = False, device: str = "cpu") -> Any:
         return self._predictor(X).forward(X, training=training, device=device)
 
     def forward_iter(self, X: Any, training: bool = False, device: str = "cpu") -> Any:
+        if not isinstance(X, Dataset):
+            from accelerando.estimators._inputs import converted
+
+            X = converted(self, X)
         return self._predictor(X).forward_iter(X, training=training, device=device)
 
     # -- callbacks --------------------------------------------------------------------------------

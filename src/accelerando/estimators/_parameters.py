@@ -333,8 +333,16 @@ CLASSES = Parameter(
     "Any",
     "None",
     "list or None, default=None",
-    "The classes, if they cannot be seen from `y`.",
+    "The classes, in the order of the module's outputs, if they cannot be seen from `y`.",
 )
+THRESHOLD = Parameter(
+    "threshold",
+    "float",
+    "0.5",
+    "float, default=0.5",
+    "``predict`` returns the second class where its probability is above this number.",
+)
+EXTRA = {"NeuralNetClassifier": [CLASSES], "NeuralNetBinaryClassifier": [THRESHOLD]}
 REST = (
     "**kwargs\n    Parameters of the components: ``module__x``, ``optimizer__x``, "
     "``batch_size__x``, ..."
@@ -342,10 +350,16 @@ REST = (
 CRITERIA = {
     "NeuralNet": ("", "class", ""),
     "NeuralNetClassifier": (
-        "torch.nn.NLLLoss",
-        "class, default=torch.nn.NLLLoss",
+        '"auto"',
+        'class or "auto", default="auto"',
         " With NLLLoss the module's outputs are probabilities, with CrossEntropyLoss they are "
-        "logits.",
+        'logits. ``"auto"`` looks at the outputs for the first rows: NLLLoss if they are '
+        "probabilities (not negative, with a sum of 1), CrossEntropyLoss otherwise.",
+    ),
+    "NeuralNetBinaryClassifier": (
+        "torch.nn.BCEWithLogitsLoss",
+        "class, default=torch.nn.BCEWithLogitsLoss",
+        " The module has one output, the logit of the second class.",
     ),
     "NeuralNetRegressor": ("torch.nn.MSELoss", "class, default=torch.nn.MSELoss", ""),
 }
@@ -357,7 +371,7 @@ def parameters_of(name: str) -> list[Parameter]:
     table = {parameter.name: parameter for parameter in SKORCH}
     criterion = table["criterion"]
     table["criterion"] = criterion._replace(default=default, kind=kind, text=criterion.text + more)
-    if name == "NeuralNetClassifier":
+    if name in EXTRA:
         split = table["train_split"]
         table["train_split"] = split._replace(
             default="ValidSplit(5, stratified=True)",
@@ -365,5 +379,4 @@ def parameters_of(name: str) -> list[Parameter]:
             text="Divides the rows into those for training and those for validation: by default a "
             "fifth is held out, with the same share of every class. None trains on all rows.",
         )
-    extra = [CLASSES] if name == "NeuralNetClassifier" else []
-    return [*table.values(), *extra, *OURS]
+    return [*table.values(), *EXTRA.get(name, []), *OURS]

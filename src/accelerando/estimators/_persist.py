@@ -19,6 +19,7 @@ from accelerando._engine.state_check import check_state
 from accelerando._folder import open_folder
 from accelerando._validation import parameter_error
 from accelerando.estimators._memories import restore
+from accelerando.estimators._probe import Recipe
 from accelerando.estimators._skorch import components_of, last_row
 from accelerando.exceptions import StateError
 from accelerando.policies._core import FunctionPolicy
@@ -63,6 +64,7 @@ def _content(net: Any, history: list[Any], parts: Part, *, training: bool) -> ch
             "history": history,
             "classes": None if classes is None else np.asarray(classes).tolist(),
             "callbacks": plain,
+            "inputs": net._recipe_.plain(),
         },
         tensors,
     )
@@ -131,6 +133,10 @@ def load_content(net: Any, content: checkpoint.Content, path: object) -> None:
     net.history_.extend(host["history"])
     if host["classes"] is not None:
         net.classes_inferred_ = np.asarray(host["classes"])
+    net._recipe_ = Recipe.of(host.get("inputs", {}))
+    if isinstance(net.criterion, str) and net._recipe_.logits:
+        net.initialize_criterion()
+        state.components = components_of(net)
     net._resume_ = (host["callbacks"], state.host.tensors, learning_rates(net))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import skorch
@@ -13,13 +13,12 @@ from skorch.dataset import Dataset, ValidSplit
 from torch.utils.data import DataLoader
 
 from accelerando._decisions import Decision, Signals
-from accelerando.estimators._net import AdaptiveNet
-from accelerando.estimators._skorch import WeightedRegressor
+from accelerando.estimators._neural_net import NeuralNet
 from accelerando.monitor import Monitor
 from accelerando.policies import Policy
 
 
-class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegressor):  # type: ignore[misc]
+class NeuralNetRegressor(NeuralNet, skorch.NeuralNetRegressor):  # type: ignore[misc]
     """A regressor made of a PyTorch module.
 
     Parameters
@@ -250,3 +249,21 @@ class NeuralNetRegressor(WeightedRegressor, AdaptiveNet, skorch.NeuralNetRegress
         )
 
     # end of the generated signature
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **fit_params: Any) -> Self:
+        """Train from the start (or further, with ``warm_start``).
+
+        Parameters
+        ----------
+        X : array, tensor, frame, dictionary of them, or Dataset
+            The examples.
+        y : array of shape (n_examples, n_outputs), or None
+            Their values; None if `X` is a Dataset that has them.
+        sample_weight : array of shape (n_examples,), optional
+            Weight of each example in the training loss; only ratios matter.
+        **fit_params
+            Further arguments of the module's ``forward`` and of ``train_split``.
+        """
+        extra = {} if sample_weight is None else {"sample_weight": sample_weight}
+        super().fit(X, y, **extra, **fit_params)
+        return self

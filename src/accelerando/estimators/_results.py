@@ -90,6 +90,7 @@ class Results:
         checkpoint: str | os.PathLike[str] | None
 
         def check_is_fitted(self) -> None: ...
+        def _decode(self, found: Any, X: Any) -> Any: ...
 
     # -- progress ---------------------------------------------------------------------------------
 
@@ -135,7 +136,9 @@ class Results:
         """
         with self._averaged():
             found = self._predicted("predict", X)
-            return super().predict(X) if found is None else found  # type: ignore[misc]
+            if found is not None:
+                return found
+            return self._decode(super().predict(X), X)  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Any:
         """Return the output of the module after the criterion's nonlinearity; see ``predict``."""
@@ -276,6 +279,15 @@ class Results:
         average = getattr(vars(self).get("_state_"), "ema", None)
         if average is not None and (args or loaded - _NO_WEIGHTS):
             average.restart()
+
+    def trim_for_prediction(self) -> None:
+        """Leave out what only training needs, as in skorch; ``fit`` raises then."""
+        if not getattr(self, "_trimmed_for_prediction", False):
+            super().trim_for_prediction()  # type: ignore[misc]
+            state = self._state_
+            self._state_ = type(state)(seed=state.seed, seeded=state.seeded)
+            self._state_.ema = state.ema  # predictions use the average
+            vars(self).update(_resume_=None, _checkpoints_=None, _pieces_=None)
 
     def save_state(self, path: str | os.PathLike[str]) -> None:
         """Write the whole training run to one file, atomically. The path may be a URL of fsspec.

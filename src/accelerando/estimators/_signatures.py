@@ -14,6 +14,7 @@ from accelerando.estimators._parameters import REST, parameters_of
 FILES = {
     "NeuralNet": "_neural_net.py",
     "NeuralNetClassifier": "_classifier.py",
+    "NeuralNetBinaryClassifier": "_binary_classifier.py",
     "NeuralNetRegressor": "_regressor.py",
 }
 START, END = "    # generated signature", "    # end of the generated signature"

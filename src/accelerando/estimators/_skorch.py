@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -22,13 +21,13 @@ from skorch.callbacks import Callback, PrintLog, ProgressBar
 from skorch.dataset import Dataset as SkorchDataset
 from skorch.utils import is_pandas_ndframe
 from torch import nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from accelerando._engine.comm.communicator import UpdateResult
-from accelerando._engine.data.feed import Batch, Rows, leaves, map_leaves
+from accelerando._engine.data.feed import Batch, Feed, Rows, choose_feed, leaves, map_leaves
 from accelerando._engine.model import Components
 from accelerando._engine.runtime.process import Interrupt
-from accelerando._engine.step import largest_number, needs_closure
+from accelerando._engine.step import largest_number, needs_closure, offers_closure
 
 if TYPE_CHECKING:
     from accelerando._engine.runtime.progress import Progress
@@ -46,12 +45,32 @@ def components_of(net: skorch.NeuralNet) -> Components:
     )
 
 
+def module_of(net: skorch.NeuralNet) -> nn.Module:
+    """Return the module, or the first one of a net whose modules have other names."""
+    name = "module_" if hasattr(net, "module_") else net._modules[0] + "_"
+    module: nn.Module = getattr(net, name)
+    return module
+
+
+def criterion_of(net: skorch.NeuralNet) -> Any:
+    """Return the criterion; None if a net has criteria with other names, or none."""
+    return getattr(net, "criterion_", None)
+
+
 def has_custom_loss(net: skorch.NeuralNet) -> bool:
-    """Return True if a subclass computes the loss in its own way."""
-    return type(net).get_loss not in (
-        skorch.NeuralNet.get_loss,
-        skorch.NeuralNetClassifier.get_loss,
+    """Return True if a subclass, or the instance, computes the loss in its own way."""
+    return "get_loss" in vars(net) or type(net).get_loss not in (
+        WeightedClassifier.get_loss,
+        skorch.net.NeuralNet.get_loss,
+        skorch.classifier.NeuralNetClassifier.get_loss,
     )
+
+
+def overrides(net: skorch.NeuralNet, method: str) -> bool:
+    """Return True if a user's subclass, or the instance, has its own method."""
+    kind = type(net)
+    ours = next(one for one in kind.__mro__ if one.__module__.startswith("accelerando."))
+    return method in vars(net) or getattr(kind, method) is not getattr(ours, method)
 
 
 _CONVOLUTIONS = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -68,13 +87,6 @@ class SkorchModel:
     skorch's ``infer`` and ``get_loss`` convert, move and look at what they are given in every
     update: for a small model at batch 64 that is a twentieth of the time. They are skipped if no
     subclass overrides them and the tensors are on the net's device already.
-
-    Parameters
-    ----------
-    net : skorch.NeuralNet
-        Initialized.
-    fit_params : mapping
-        Further arguments of the module's ``forward``.
     """
 
     def __init__(self, net: skorch.NeuralNet, fit_params: Mapping[str, Any]) -> None:
@@ -82,17 +94,19 @@ class SkorchModel:
         self.fit_params = dict(fit_params)
         self.device = None if net.device is None else torch.device(net.device)
         self.extras: Callable[[], dict[str, Any]] = dict
-        self._plain_infer = type(net).infer is skorch.NeuralNet.infer and not fit_params
+        own = "infer" in vars(net) or type(net).infer is not skorch.net.NeuralNet.infer
+        self._plain_infer = not own and not fit_params
         self.refresh()
 
     def refresh(self) -> None:
         net = self.net
         self.components = components_of(net)
         self.components.extras = self.extras()
-        self.module: nn.Module = net.module_
-        self.criterion = net.criterion_
+        self.module = module_of(net)
+        self.criterion = criterion_of(net)
         self.optimizers = list(self.components.optimizers.values())
-        self.needs_closure = any(needs_closure(optimizer) for optimizer in self.optimizers)
+        self.needs_closure = any(map(needs_closure, self.optimizers))
+        self.offers_closure = any(map(offers_closure, self.optimizers))
         self.named_parameters = list(net.get_all_learnable_params())
         self.parameters = [parameter for _, parameter in self.named_parameters]
         self.buffers = list(self.module.buffers())
@@ -109,7 +123,9 @@ class SkorchModel:
             return call(X)
         if call is self.module:
             return self.net.infer(X, **self.fit_params)
-        with _standing_in(self.net, call):
+        from accelerando.estimators._data import standing_in
+
+        with standing_in(self.net, call):
             return self.net.infer(X, **self.fit_params)
 
     def loss(self, y_pred: Any, y: Any, X: Any, *, training: bool = True) -> torch.Tensor:
@@ -117,6 +133,8 @@ class SkorchModel:
             loss: torch.Tensor = self.criterion(y_pred, y)
         else:
             loss = self.net.get_loss(y_pred, y, X=X, training=training)
+            if self.criterion is not criterion_of(self.net):  # criterion="auto" has decided
+                self.refresh()
         return loss
 
     def step(self, closure: Callable[[], torch.Tensor] | None) -> None:
@@ -127,55 +145,43 @@ class SkorchModel:
         return result
 
 
-@contextmanager
-def _standing_in(net: skorch.NeuralNet, module: Callable[..., Any]) -> Iterator[None]:
-    """Let the net's own ``infer`` call another module, such as DDP around it."""
-    bare = net.module_
-    vars(net)["module_"] = module  # skorch's __setattr__ would register it as a new module
-    try:
-        yield
-    finally:
-        vars(net)["module_"] = bare
-
-
 # -- callbacks ------------------------------------------------------------------------------------
 
 
 class CallbacksByEvent:
-    """The callbacks that do anything at an event, looked up once.
-
-    Most callbacks do nothing at most events, and calling them all takes longer than a small layer.
-    """
+    """The callbacks that do anything at an event; calling all takes longer than a small layer."""
 
     def __init__(self) -> None:
-        self._known_for: tuple[Any, Any] = (None, None)
+        self._known_for: tuple[Any, ...] = ()
         self._known: dict[str, list[Callback]] = {}
 
+    def __reduce__(self) -> tuple[type[CallbacksByEvent], tuple[()]]:
+        return CallbacksByEvent, ()  # a copy of the net looks up its own callbacks
+
     def at(self, event: str, callbacks: list[tuple[str, Callback]], verbose: Any) -> list[Callback]:
-        """Return the callbacks that override the method named `event`."""
-        if self._known_for[0] is not callbacks or self._known_for[1] != verbose:
-            self._known_for, self._known = (callbacks, verbose), {}
+        """Return the callbacks whose method named `event` does anything."""
+        now = (*callbacks, verbose)
+        if self._known_for != now or event == "on_epoch_begin":
+            self._known_for, self._known = now, {}
         if event not in self._known:
-            idle = getattr(Callback, event)
             self._known[event] = [
                 callback
                 for _, callback in callbacks
-                if not is_idle(getattr(type(callback), event), idle)
-                and not _prints_for_nobody(callback, verbose)
+                if acts(callback, event) and not _prints_for_nobody(callback, verbose)
             ]
         return self._known[event]
 
 
-def is_idle(hook: Any, base: Any) -> bool:
-    """Return True if a hook does nothing: skorch's own, or one that is marked as idle."""
-    return hook is base or getattr(hook, "is_idle", False)
+def acts(callback: Any, event: str) -> bool:
+    """Return True if a callback's method does anything: of its class, or set on the instance."""
+    method = getattr(callback, event)
+    function = getattr(method, "__func__", method)  # of a mock, the mock
+    # The first is skorch's own, and does nothing; others may be marked as idle.
+    return function is not getattr(Callback, event) and getattr(function, "is_idle", 0) is not True
 
 
 def _prints_for_nobody(callback: Callback, verbose: Any) -> bool:
-    """Return True if a callback would format a table only to discard it.
-
-    On small data that takes longer than many an epoch.
-    """
+    """Return True if a callback would format a table only to discard it, which takes long."""
     return type(callback) is PrintLog and callback.sink is print and not verbose
 
 
@@ -194,11 +200,7 @@ def last_row(history: Any) -> dict[str, Any]:
 
 
 class PostponedSaves:
-    """Saves that callbacks ask for, kept until every callback has had the same event.
-
-    A scheduler that comes after the callback that saves has still to take its step; a state written
-    before that would resume with the wrong learning rate.
-    """
+    """Saves that callbacks ask for, kept until all, such as schedulers, have had the event."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -227,16 +229,7 @@ class PostponedSaves:
 class CallbackHooks:
     """skorch's history and callbacks, the progress line, checkpoints and Ctrl-C around an update.
 
-    Parameters
-    ----------
-    net : skorch.NeuralNet
-        Whose callbacks are called.
-    interrupt : Interrupt
-        Checked last: Ctrl-C takes effect between two updates, never inside one.
-    save : callable
-        Writes a checkpoint.
-    every : int or None
-        Updates between two checkpoints.
+    Checkpoints are written every so many updates. Ctrl-C takes effect between two updates.
     """
 
     progress: Progress | None = None
@@ -245,12 +238,13 @@ class CallbackHooks:
         self, net: Any, interrupt: Interrupt, save: Callable[[], None], every: int | None
     ) -> None:
         self.net, self.interrupt, self.save, self.every = net, interrupt, save, every
+        self._looks_itself = overrides(net, "on_grad_computed") or overrides(net, "notify")
 
     def before_update(self, batch: Batch) -> None:
         self.net.notify("on_batch_begin", batch=batch.data, training=True)
 
     def gradients_ready(self, batch: Batch) -> None:
-        if self.net._callbacks_at("on_grad_computed"):
+        if self.net._callbacks_at("on_grad_computed") or self._looks_itself:
             from accelerando.estimators._data import notify_gradients
 
             state = self.net._state_
@@ -318,6 +312,31 @@ def _as_array(leaf: Any) -> Any:
     return torch.from_numpy(np.ascontiguousarray(leaf))
 
 
+def feed_of(net: Any, dataset: Any, *, weighted: bool) -> Feed:
+    """Return the training set as the engine reads it."""
+    if hasattr(dataset, "lengths"):
+        from accelerando._engine.data.chunks import ChunkFeed
+
+        return ChunkFeed(dataset.lengths)
+    loader = net.iterator_train
+    is_loader = isinstance(loader, type) and issubclass(loader, DataLoader)
+    if not is_loader or overrides(net, "get_iterator"):
+        from accelerando.estimators._overrides import IteratorFeed, check_batches
+
+        check_batches(net, weighted=weighted)
+        rows = len(dataset) if hasattr(dataset, "__len__") else None
+        return IteratorFeed(net.get_iterator(dataset, training=True), rows)
+    options = net.get_params_for("iterator_train")
+    options.pop("batch_size", None)
+    arrays = in_memory(dataset)
+    if arrays is None and loader is DataLoader and not options:
+        from accelerando.estimators._overrides import holds_objects, items_feed
+
+        if holds_objects(dataset):
+            return items_feed(net, dataset)
+    return choose_feed(arrays, dataset, options, loader=loader)
+
+
 def split_params(net: Any, method: str, fit_params: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of ``train_split``: all of them, unless metadata routing says which."""
     if not sklearn.get_config()["enable_metadata_routing"]:
@@ -330,18 +349,23 @@ def split_params(net: Any, method: str, fit_params: dict[str, Any]) -> dict[str,
 # -- fit ------------------------------------------------------------------------------------------
 
 
-def check_classes(y: Any) -> None:
-    """Refuse classes that are names: no loss of PyTorch accepts them."""
-    kind = getattr(getattr(y, "dtype", None), "kind", "")
-    if kind in "OUS" and kind:
-        raise ValueError(
-            "y holds names or objects; PyTorch's losses want integers from 0 on. Encode it: "
-            "y = sklearn.preprocessing.LabelEncoder().fit_transform(y)."
-        )
-
-
 class WeightedClassifier:
     """``fit`` of a classifier, with weights of examples and of classes."""
+
+    def initialized_instance(self, instance_or_cls: Any, kwargs: dict[str, Any]) -> Any:
+        """Return a component; ``criterion="auto"`` is NLLLoss or CrossEntropyLoss."""
+        if isinstance(instance_or_cls, str) and instance_or_cls == "auto":
+            logits = self._recipe_.logits or "label_smoothing" in kwargs  # type: ignore[attr-defined]
+            instance_or_cls = nn.CrossEntropyLoss if logits else nn.NLLLoss
+        return super().initialized_instance(instance_or_cls, kwargs)  # type: ignore[misc]
+
+    def get_loss(self, y_pred: Any, y_true: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the loss; ``criterion="auto"`` looks at the first outputs that it sees."""
+        if isinstance(self.criterion, str) and self._recipe_.logits is None:  # type: ignore[attr-defined]
+            from accelerando.estimators._probe import decide_criterion
+
+            decide_criterion(self, y_pred)
+        return super().get_loss(y_pred, y_true, *args, **kwargs)  # type: ignore[misc]
 
     def fit(
         self,
@@ -366,33 +390,10 @@ class WeightedClassifier:
         **fit_params
             Further arguments of the module's ``forward`` and of ``train_split``.
         """
-        check_classes(y)
         if class_weight is not None:
             from accelerando.estimators._data import combine_weights
 
             sample_weight = combine_weights(sample_weight, class_weight, y, X)
-        extra = {} if sample_weight is None else {"sample_weight": sample_weight}
-        super().fit(X, y, **extra, **fit_params)  # type: ignore[misc]
-        return self
-
-
-class WeightedRegressor:
-    """``fit`` of a regressor, with weights of examples."""
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **fit_params: Any) -> Self:
-        """Train from the start (or further, with ``warm_start``).
-
-        Parameters
-        ----------
-        X : array, tensor, frame, dictionary of them, or Dataset
-            The examples.
-        y : array of shape (n_examples, n_outputs), or None
-            Their values; None if `X` is a Dataset that has them.
-        sample_weight : array of shape (n_examples,), optional
-            Weight of each example in the training loss; only ratios matter.
-        **fit_params
-            Further arguments of the module's ``forward`` and of ``train_split``.
-        """
         extra = {} if sample_weight is None else {"sample_weight": sample_weight}
         super().fit(X, y, **extra, **fit_params)  # type: ignore[misc]
         return self

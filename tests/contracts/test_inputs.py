@@ -1,0 +1,117 @@
+"""What users pass as X and y is learned like the arrays it stands for, here and on ranks.
+
+A row is a kind of input. Its net has the parameters of a net that was fitted with float32 features
+and classes 0, 1, 2, and its predictions are in the terms of the row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from torch import nn
+
+from accelerando import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
+from tests.nets import parameters_of
+
+rng = np.random.default_rng(0)
+X = rng.integers(-3, 4, size=(120, 4)).astype("float32")
+Y = np.argmax(X[:, :3], axis=1)
+NAMES = np.array(["ant", "bee", "cat"])
+
+
+class Net(nn.Module):
+    def __init__(self, outputs=3):
+        super().__init__()
+        self.layer = nn.Linear(4, outputs)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Columns(Net):
+    def forward(self, a, b, c, d):
+        return self.layer(torch.cat([a, b, c, d], dim=1))
+
+
+def frame():
+    return pd.DataFrame(X, columns=list("abcd"))
+
+
+ROWS = {
+    "float64": (X.astype("float64"), Y, Y),
+    "int32": (X.astype("int32"), Y.astype("int32"), Y),
+    "list": (X.tolist(), Y.tolist(), Y),
+    "object": (X.astype(object), Y, Y),
+    "float64 tensor": (torch.tensor(X, dtype=torch.float64), torch.tensor(Y), Y),
+    "frame": (frame(), pd.Series(Y), Y),
+    "sparse": (sparse.csr_matrix(X.astype("float64")), Y, Y),
+    "names": (X, NAMES[Y], NAMES[Y]),
+    "list of names": (X, NAMES[Y].tolist(), NAMES[Y]),
+    "category": (X, pd.Series(NAMES[Y], dtype="category"), NAMES[Y]),
+    "gaps": (X, 10 * Y - 7, 10 * Y - 7),
+    "floating classes": (X, Y.astype("float64"), Y),
+    "column": (frame(), NAMES[Y].reshape(-1, 1), NAMES[Y]),
+}
+
+
+def fit(X, y, kind=NeuralNetClassifier, module=Net, **params):
+    settings = {"lr": 0.1, "max_epochs": 3, "batch_size": 32, "random_state": 0, "verbose": 0}
+    return kind(module, **{**settings, **params}).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("row", ROWS)
+def test_a_kind_of_input_is_what_it_stands_for(row):
+    features, targets, expected = ROWS[row]
+    plain, net = fit(X, Y), fit(features, targets)
+    assert torch.equal(parameters_of(net), parameters_of(plain))
+    assert np.array_equal(net.classes_[plain.predict(X)], net.predict(features))
+    assert net.score(features, expected) == plain.score(X, Y)
+    assert net.history[-1]["valid_acc"] == plain.history[-1]["valid_acc"]
+    assert net.n_features_in_ == 4
+
+
+@pytest.mark.parametrize("row", ["float64", "frame", "names", "gaps", "list"])
+def test_ranks_compute_the_same(row, client):
+    features, targets, _ = ROWS[row]
+    net = fit(features, targets, client=client, min_workers=2, max_workers=2)
+    assert net.updates_frame()["ranks"].max() == 2
+    assert isinstance(net.criterion_, nn.CrossEntropyLoss)
+    assert torch.allclose(parameters_of(net), parameters_of(fit(X, Y)), atol=1e-6)
+    assert np.array_equal(net.predict(features), fit(features, targets).predict(features))
+
+
+def test_columns_are_arguments_of_forward_if_it_has_them():
+    net = fit(frame(), Y, module=Columns)
+    assert torch.equal(parameters_of(net), parameters_of(fit(X, Y)))
+    assert list(net.feature_names_in_) == list("abcd")
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+@pytest.mark.parametrize("where", ["here", "ranks"])
+def test_one_output_fits_one_value_per_row(shape, where, request):
+    ranks = (
+        {"client": request.getfixturevalue("client"), "min_workers": 2} if where != "here" else {}
+    )
+    y = (X @ [1.0, 2.0, 3.0, 4.0]).reshape(shape)
+    net = fit(X, y, NeuralNetRegressor, module__outputs=1, lr=0.05, max_epochs=30, **ranks)
+    assert net.predict(X).shape == y.shape
+    assert net.score(X, y) > 0.99
+
+
+@pytest.mark.parametrize("where", ["here", "ranks"])
+def test_two_classes_of_a_binary_classifier(where, request):
+    ranks = (
+        {"client": request.getfixturevalue("client"), "min_workers": 2} if where != "here" else {}
+    )
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    net = fit(X, y, NeuralNetBinaryClassifier, module__outputs=1, max_epochs=20, **ranks)
+    assert list(net.classes_) == ["no", "yes"]
+    assert net.score(X, y) > 0.95
+    assert net.predict_proba(X).shape == (120, 2)
+    with pytest.raises(ValueError, match=r"Only binary classification .* y has 3 classes"):
+        fit(X, Y, NeuralNetBinaryClassifier, module__outputs=1)
