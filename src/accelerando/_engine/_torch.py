@@ -66,18 +66,12 @@ def foreach_lerp_(tensors: Tensors, others: Tensors, weight: float) -> None:
 
 
 def unflatten(flat: torch.Tensor, like: Sequence[torch.Tensor]) -> Tensors:
-    """Return views of a one-dimensional tensor with the shapes of `like`, in their order.
-
-    Much faster than ``split`` and ``view`` for many small tensors.
-    """
+    """Return views of a one-dimensional tensor with the shapes of `like`, faster than ``split``."""
     return list(_unflatten_dense_tensors(flat, like))  # type: ignore[no-untyped-call]
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Return the number of changes that a tensor has seen in place.
-
-    Changes of ``tensor.data``, and of what it points at, do not count.
-    """
+    """Return the number of in-place changes of a tensor, without those of ``tensor.data``."""
     return int(tensor._version)
 
 
@@ -88,8 +82,7 @@ def batch_norm_class() -> type[nn.Module]:
 
 def check_batch_norm_input(layer: nn.Module, x: torch.Tensor) -> None:
     """Raise ``ValueError`` if `x` has a number of dimensions that the BatchNorm layer refuses."""
-    check: Any = layer._check_input_dim
-    check(x)
+    layer._check_input_dim(x)  # type: ignore[operator]
 
 
 def mark_optimizer_called(optimizer: torch.optim.Optimizer) -> None:

@@ -266,8 +266,7 @@ async def embedding(
     def look(connection: Connection) -> tuple[list[Any], dict[str, Any]]:
         return context.items(connection, snapshot), published.report(connection, snapshot.frame.id)
 
-    root = _root(request)
-    items, told = await context.read(look)
+    root, (items, told) = _root(request), await context.read(look)
     return {
         "version": row.version,
         "answers": row.n_answers,
