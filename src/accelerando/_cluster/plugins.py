@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import signal
 import socket
@@ -341,7 +342,10 @@ def tell_workers(client: Any, call: Callable[[], Any]) -> None:
     """
 
     async def ask() -> None:
-        asked = asyncio.ensure_future(call())
+        answer = call()
+        if not inspect.isawaitable(answer):
+            return  # a client that waits by itself
+        asked = asyncio.ensure_future(answer)
         done, _ = await asyncio.wait({asked}, timeout=_TELL_SECONDS)
         if done:
             asked.result()
