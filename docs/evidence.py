@@ -18,6 +18,8 @@ from evidence_claims import CLAIMS, NO, NOT_YET, PAPERS, PARTLY, VERDICTS, YES, 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "evidence.md"
+# Benchmarks of human answers, which are not part of the repository.
+NEEDS_A_FILE = {"human_replay.py": " --answers FILE", "trust.py": " --answers FILE"}
 
 
 def told(results: Path) -> dict[str, tuple[Measured, str]]:
@@ -47,7 +49,7 @@ def row(claim: Claim, results: Path, by_files: dict[str, tuple[Measured, str]]) 
         assert claim.read is not None
         measured = claim.read(None)
         return [claim.claim, claim.reported, *measured, "`python docs/evidence.py`"]
-    rerun = f"`python benchmarks/{claim.script}`"
+    rerun = f"`python benchmarks/{claim.script}{NEEDS_A_FILE.get(claim.script, '')}`"
     path = results / Path(claim.script).with_suffix(".json").name
     if not path.exists():
         return [claim.claim, claim.reported, "–", NOT_YET, rerun]

@@ -289,3 +289,34 @@ def test_what_half_of_the_seeds_did_not_reach_is_not_reached(benchmark_of):
     middle = benchmark_of("_replicas_verdict").middle
     assert middle([1.0, None, 3.0]) == 3.0
     assert middle([1.0, None, None]) is None
+
+
+def test_human_answers_have_ranges_over_seeds_and_a_verdict_by_the_targets(claims):
+    def case(worst, ratio):
+        row = {"fit": "auto", "worst difference": worst, "answers ÷ Random": ratio}
+        row |= {"least": 0.3, "most": 0.7, "range at the end": [0.81, 0.84]}
+        return {
+            "crowd": "oracle replay: all",
+            "summary": [row | {"sampler": name} for name in ("ARR", "ARR 0.2")],
+            "runs": {"ARR": {"auto": {"0": [], "1": []}}},
+        }
+
+    good = claims._human({"cases": {"eggs": case(-0.4, 0.6)}})
+    assert good.verdict == claims.YES
+    assert "oracle replay, 2 seeds" in good.text
+    assert "(0.30 to 0.70)" in good.text
+    assert "accuracy 0.810 to 0.840" in good.text
+    both = {"eggs": case(-0.4, 0.6), "shoes": case(-0.1, 0.9)}
+    assert claims._human({"cases": both}).verdict == claims.PARTLY
+    assert claims._human({"cases": {"eggs": case(-0.6, 1.1)}}).verdict == claims.NO
+
+
+def test_trust_is_judged_at_sixteen_percent(claims):
+    def rows(behind, auc):
+        row = {"replaced": 0.16, "by": "uniform", "equal weights": 0.8, "reliability": 0.84}
+        row |= {"reliability range": [0.83, 0.85], "below clean data": behind, "AUC": auc}
+        return {"source": "people", "rows": [row | {"replaced": 0.0}, row]}
+
+    assert claims._trust(rows(0.5, 0.95)).verdict == claims.YES
+    assert claims._trust(rows(0.6, 0.95)).verdict == claims.PARTLY
+    assert claims._trust(rows(0.1, 0.94)).verdict == claims.PARTLY

@@ -55,10 +55,13 @@ def test_only_random_answers_of_the_later_half_are_counted():
     assert guard.answer == []
     guard.predict(rows, ~chosen, 350, truth)
     assert guard.answer == list(range(350, 400))
-    guard = Guard()
-    guard.predict(rows[:100], np.zeros(100, bool), 0, -truth[::-1])
-    guard.predict(rows, np.zeros(400, bool), 390, truth)
-    assert not guard.begun, "ten predictions of the later half are too few"
+    early, late = Guard(), Guard()
+    early.answer, early.correct = list(range(100)), [False] * 100  # forgotten at 400 answers
+    late.answer, late.correct = list(range(250, 350)), [False] * 100
+    for guard in (early, late):
+        guard.predict(rows, np.zeros(400, bool), 350, truth)
+    assert early.begun
+    assert not late.begun
 
 
 def test_useless_chosen_answers_lower_the_share_and_useful_ones_raise_it():

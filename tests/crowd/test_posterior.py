@@ -86,3 +86,11 @@ def test_wrong_settings_are_named():
         Posterior(spots, spots, np.zeros((3, 3)), TSTE(), lapse=0.7)
     with pytest.raises(ValueError, match=r"'trust' .* at most 1. Got 2"):
         Posterior(spots, spots, np.zeros((3, 3)), TSTE(), trust=2)
+
+
+def test_the_weight_of_an_answer_is_how_often_it_counts():
+    place = np.random.default_rng(0).normal(size=(6, 2))
+    rows = np.array([[0, 1, 2], [3, 4, 5], [1, 0, 5]])
+    weighted = log_posterior(place, rows, weights=[2.0, 0.0, 1.0])
+    repeated = log_posterior(place, rows[[0, 0, 2]])
+    np.testing.assert_allclose(weighted, repeated, rtol=1e-5, atol=1e-6)

@@ -41,6 +41,9 @@ def test_a_person_with_few_answers_is_taken_to_be_like_the_others():
     found = estimate_reliability(p[keep], who[keep], left[keep])
     many = estimate_reliability(p, who, left)
     assert found.slope[30] > 0.6
+    unlucky = np.flatnonzero((who == 30) & (p < 0.5))[:2]
+    keep = np.r_[np.flatnonzero(who < 30), unlucky]
+    assert estimate_reliability(p[keep], who[keep], left[keep]).slope[30] > 0.3
     assert many.slope[30] < 0.4
 
 

@@ -84,3 +84,15 @@ def test_lapses_cost_information(lapse):
     lapsed = position_uncertainty(TRUTH, rows, Logistic(), lapse=lapse)
     assert np.all(lapsed >= clean - 1e-12)
     assert (lapse == 0.0) == np.allclose(lapsed, clean)
+
+
+def test_it_is_the_inverse_of_the_information_of_one_distance(monkeypatch):
+    # Three items on a line, one query: z = |h − l| − |h − w| moves by one with each foot.
+    place = np.array([[0.0], [1.0], [3.0]])
+    rows, lapse = np.array([[0, 1, 2]] * 50), 0.1
+    p = 1 / (1 + np.exp(-2.0))
+    chosen, slope = lapse + 0.8 * p, 0.8 * p * (1 - p)
+    information = 50 * slope**2 / (chosen * (1 - chosen))
+    monkeypatch.setattr(module, "_TOGETHER_UP_TO", 0)
+    found = position_uncertainty(place, rows, Logistic(), lapse=lapse, ridge=0.0)
+    np.testing.assert_allclose(found[1:], 1 / np.sqrt(information), rtol=1e-4)
