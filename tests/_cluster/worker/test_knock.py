@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 from torch.distributed import HashStore
 
-from accelerando._cluster.worker import knock as module
-from accelerando._cluster.worker.knock import form_or_knock, knock
+from accelerando._cluster.worker import hooks as module
+from accelerando._cluster.worker.hooks import form_or_knock
+from accelerando._cluster.worker.knock import knock
 
 
 @pytest.mark.parametrize("ports", [None, (36000, 36999)])

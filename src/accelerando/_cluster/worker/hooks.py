@@ -1,10 +1,14 @@
-"""What happens on a rank between two updates: pauses, progress, timeouts, checkpoints."""
+"""What happens on a rank between updates: groups, pauses, progress, timeouts, checkpoints."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import logging
 import math
+import queue
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -41,7 +45,11 @@ from accelerando._engine.structure import (
     unpack_structure,
 )
 
+log = logging.getLogger("accelerando")
+
 _PROGRESS_SECONDS = 0.25
+_LATE_SECONDS = 5.0  # a group is formed in milliseconds
+_FORM_LOOK_SECONDS = 0.005
 _USUAL = 20  # a rank may take this many times the usual update before it counts as silent
 _FIRST = 2  # the first updates of a group are slower than the others
 _FEWEST = 3  # of which the median is better than the mean of all
@@ -346,3 +354,39 @@ class RankHooks:
             }
         )
         self._examples, self._bytes, self._waited = position.examples, 0, 0.0
+
+
+def form_or_knock(
+    form: Callable[[], Any], late: Callable[[], None], look: Callable[[], None]
+) -> Any:
+    """Return what `form` returns, or the exception of `form` or `late`.
+
+    `form` runs in a thread, because nothing can interrupt a wait for the others inside C++. If it
+    takes long, `late` is called once meanwhile; its ConnectionError means that there will be no
+    group. `look` is called again and again, and may raise to give up.
+    """
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def forming() -> None:
+        try:
+            found.put(form())
+        except Exception as error:
+            found.put(error)
+
+    def knocking() -> None:
+        try:
+            late()
+        except ConnectionError as error:
+            found.put(error)
+        except Exception:
+            log.info("Members of a group could not be tried.", exc_info=True)  # nothing is known
+
+    threading.Thread(target=forming, daemon=True).start()
+    knock_at = time.monotonic() + _LATE_SECONDS
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return found.get(timeout=_FORM_LOOK_SECONDS)
+        look()
+        if time.monotonic() > knock_at:
+            knock_at = math.inf
+            threading.Thread(target=knocking, daemon=True).start()

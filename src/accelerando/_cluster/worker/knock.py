@@ -7,24 +7,14 @@ that could not be formed, the members of the next one try first.
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import math
-import queue
 import socket
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from accelerando._cluster.direct import listen
 
-log = logging.getLogger("accelerando")
-
 _KNOCK_SECONDS = 5.0  # for a connection; in a network it takes milliseconds
 _OPEN_SECONDS = 60.0  # members knock at about the same time
-_LATE_SECONDS = 5.0  # a group is formed in milliseconds
-_LOOK_SECONDS = 0.005
 
 
 def knock(
@@ -75,50 +65,3 @@ def knock(
             raise ConnectionError(
                 f"{host} cannot connect to {there}, for example on port {port} ({error})"
             ) from error
-
-
-def form_or_knock(
-    form: Callable[[], Any], late: Callable[[], None], look: Callable[[], None]
-) -> Any:
-    """Form a group in a thread, because nothing can interrupt a wait for the others inside C++.
-
-    Parameters
-    ----------
-    form : callable
-        Returns the group.
-    late : callable
-        Is called meanwhile, once, if that takes long; its ConnectionError means that there will be
-        no group.
-    look : callable
-        Is called again and again, and may raise to give up.
-
-    Returns
-    -------
-    object
-        The group, or the exception of `form` or `late`.
-    """
-    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def forming() -> None:
-        try:
-            found.put(form())
-        except Exception as error:
-            found.put(error)
-
-    def knocking() -> None:
-        try:
-            late()
-        except ConnectionError as error:
-            found.put(error)
-        except Exception:
-            log.info("Members of a group could not be tried.", exc_info=True)  # nothing is known
-
-    threading.Thread(target=forming, daemon=True).start()
-    knock_at = time.monotonic() + _LATE_SECONDS
-    while True:
-        with contextlib.suppress(queue.Empty):
-            return found.get(timeout=_LOOK_SECONDS)
-        look()
-        if time.monotonic() > knock_at:
-            knock_at = math.inf
-            threading.Thread(target=knocking, daemon=True).start()

@@ -15,8 +15,8 @@ from accelerando._cluster.driver.placement import Placed, withdraw
 from accelerando._cluster.driver.sizing import threads_each
 from accelerando._cluster.job import RankSpec
 from accelerando._cluster.mailbox import Inbox, Mailbox, MailboxGone
-from accelerando._cluster.worker.hooks import Paused, RankCopy, RankHooks, Timing
-from accelerando._cluster.worker.knock import form_or_knock, knock
+from accelerando._cluster.worker.hooks import Paused, RankCopy, RankHooks, Timing, form_or_knock
+from accelerando._cluster.worker.knock import knock
 from accelerando._engine._torch import from_tensor, pack, unpack
 from accelerando._engine.comm.ddp import DDPAllReduce
 from accelerando._engine.comm.local_sgd import LocalSGD
