@@ -118,6 +118,10 @@ def test_a_bracket_learns_from_all_rungs_but_the_last_of_the_one_before():
     assert told[9] == ({1: 9, 3: 3}, [False, False, False])
     assert told[12] == ({1: 9, 3: 6, 9: 1}, [True, False, False])
     assert driver.calls == sum(plan.partial_fit_calls for plan in plans)
+    # Other workers may end that rung before the next bracket starts; it does not count then either.
+    seen = [driver._observations(before) for before in ([], runs[:1])]
+    last = [sum(one.calls == 9 for one in observed) for observed in seen]
+    assert last == [4, 3]
 
 
 def test_a_bracket_that_does_not_learn_starts_at_once():
