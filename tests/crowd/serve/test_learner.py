@@ -1,5 +1,7 @@
 """The learner of one experiment."""
 
+import csv
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from accelerando.crowd._respond import AlienEggs
 from accelerando.crowd.experiment.settings import EmbeddingSettings
 from accelerando.crowd.serve.learner import model_settings
 from accelerando.crowd.serve.worker import Worker
-from accelerando.crowd.store import Store, published, statistics
+from accelerando.crowd.store import Store, export, published, statistics
 from accelerando.crowd.store.tally import Curve
 from tests.crowd.conftest import Lab
 
@@ -126,6 +128,12 @@ def test_every_item_has_an_uncertainty_and_unasked_ones_have_none(tmp_path):
     found = told(lab)["uncertainty"]
     assert all(value > 0 for value in found[:9])
     assert found[9:] == [None, None, None]
+    with store.read() as connection:
+        text = "".join(export.embedding_csv(connection, lab.find(), newest(lab).positions))
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [row["asked"] for row in rows] == ["true"] * 9 + ["false"] * 3
+    assert all(row["x1"] and float(row["uncertainty"]) > 0 for row in rows[:9])
+    assert all(row["x1"] == row["x2"] == row["uncertainty"] == "" for row in rows[9:])
     store.close()
 
 

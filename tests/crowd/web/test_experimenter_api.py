@@ -2,6 +2,7 @@
 
 import pytest
 
+from accelerando.crowd.serve.worker import Worker
 from tests.crowd.web.conftest import API, answer, begin, png, zipped
 
 ALL = [
@@ -104,3 +105,23 @@ def test_the_dashboard_and_health(experimenter, visitor):
     assert len(found["items"]["names"]) == 8
     assert experimenter.get(f"{API}/embedding").json()["error"]["code"] == "no_embedding"
     assert experimenter.get("/api/v1/health").json()["worker"]["alive"] is False
+
+
+def test_the_model_its_reasons_and_the_reliability_of_people_are_told(experimenter, site):
+    for name in ("anna", "ben", "cleo", "dan", "eve"):
+        client = site.visitor()
+        queries = begin(client, participant=name)["queries"]
+        while queries:
+            queries = answer(client, queries[0]).json()["queries"]
+    Worker(site.store).turn()
+    found = experimenter.get(f"{API}/embedding").json()
+    assert found["model"]
+    assert found["reason"]
+    assert found["guard"]["begun"] is False
+    assert len(found["uncertainty"]) == 8
+    people = experimenter.get(f"{API}/participants").json()["participants"]
+    assert len(people) == 5
+    for person in people:
+        slope, low, high, bias = person["reliability"]
+        assert low <= slope <= high
+        assert bias > 0, "always left"

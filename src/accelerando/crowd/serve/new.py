@@ -79,7 +79,7 @@ participants:
 #   random: {{class: Random}}
 # shares: {{arr: 0.8, random: 0.2}}
 
-# embedding: {{dimensions: 2, noise: tste, lapse: 0.05}}
+# embedding: {{dimensions: 2, noise: auto}}
 # target_accuracy: 0.85     # for the estimate of how many more answers are needed
 
 # texts:                    # every sentence of the page can be replaced
