@@ -115,6 +115,26 @@ def test_a_compiled_module_trains_on_ranks_and_a_replaced_layer_is_refused(clien
     assert net.position_.epoch == 1
 
 
+def normed():
+    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch's own, in dynamo
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_compiled_module_shares_the_statistics_of_batchnorm(client, ranks):
+    params = {"module": normed, "criterion": nn.CrossEntropyLoss, "max_epochs": 2}
+    compiled = {"compile": True, "compile__backend": "eager", **params}
+    workers = {"client": client, "min_workers": ranks, "max_workers": ranks}
+    net, alone = net_with(**compiled, **workers).fit(X, Y), net_with(**params).fit(X, Y)
+    assert set(net.updates_frame()["ranks"]) == {ranks}
+    torch.testing.assert_close(parameters_of(net), parameters_of(alone), rtol=0, atol=1e-12)
+    mine, others = net.module_._orig_mod[1], alone.module_[1]
+    torch.testing.assert_close(mine.running_var, others.running_var, rtol=0, atol=1e-12)
+    net = net_with(**compiled, compile__fullgraph=True, **workers)
+    with pytest.raises(UnsupportedError, match=r"compile__fullgraph=True .* statistics of '1'"):
+        net.fit(X, Y)
+
+
 def test_a_logger_of_batches_is_refused(client):
     net = net_with(client=client)
     net.callbacks = [SacredLogger(Mock(), log_on_batch_end=True)]

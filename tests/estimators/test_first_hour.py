@@ -240,6 +240,16 @@ def test_parameters_that_work(params):
     assert net.predict(X).shape == (60,)
 
 
+class Failing(Net):
+    def __init__(self):
+        raise LookupError("no such file")
+
+
+def test_an_error_of_the_module_is_not_one_of_disabled_callbacks():
+    with pytest.raises(LookupError, match="no such file"):
+        net_with(module=Failing, callbacks="disable").fit(X, Y)
+
+
 def test_verbose_may_be_two(capsys):
     net_with(verbose=2, max_epochs=1).fit(X, Y)
     assert "train_loss" in capsys.readouterr().out

@@ -26,6 +26,7 @@ from skorch.utils import to_tensor
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from accelerando._engine._torch import batch_norm_class
 from accelerando._engine.coupling import (
     find_coupling,
     is_known_to_be_by_row,
@@ -44,11 +45,12 @@ from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
 from accelerando.sync._strategy import Strategy
 
+_GATHERS = 'couples_rows="gather" computes the loss of a whole batch on every rank'
+
 
 def check_client(kind: type[Any], client: Any) -> None:
     """Refuse what is no connected, synchronous client of Dask."""
-    is_client = hasattr(client, "scheduler_info") and not hasattr(client, "get_client")
-    if not is_client:
+    if not hasattr(client, "scheduler_info") or hasattr(client, "get_client"):
         raise TypeError(
             f"The 'client' parameter of {kind.__name__} must be a distributed.Client, or None to "
             f"train in this process. Got {client!r} instead."
@@ -63,15 +65,14 @@ def check_client(kind: type[Any], client: Any) -> None:
 
 def check_gather(net: Any, strategy: Strategy) -> None:
     """Refuse what ``couples_rows="gather"`` cannot be combined with."""
-    gathers = 'couples_rows="gather" computes the loss of a whole batch on every rank'
     if isinstance(strategy, Averaging):
         raise UnsupportedError(
-            f"{gathers}, and with sync={strategy!r} each rank has a batch of its own, whose rows "
+            f"{_GATHERS}, and with sync={strategy!r} each rank has a batch of its own, whose rows "
             "are not divided. Leave couples_rows out."
         )
     if isinstance(net.micro_batch_size, int):
         raise UnsupportedError(
-            f"{gathers}, and micro_batch_size={net.micro_batch_size} divides it. Leave "
+            f"{_GATHERS}, and micro_batch_size={net.micro_batch_size} divides it. Leave "
             'micro_batch_size at "auto", which then does not divide.'
         )
 
@@ -183,7 +184,7 @@ def check_division(net: Any, fit: Fit) -> None:
         The driver's fit. If it has no rows, ranks look at those of their first update.
     """
     check_sparse(fit.model.module, fit.model.optimizers)
-    _check_synchronized(fit.model.module)
+    _check_synchronized(net, fit.model.module)
     gathers = net.couples_rows == "gather"
     if gathers:
         _check_measured(fit)
@@ -206,12 +207,18 @@ def check_division(net: Any, fit: Fit) -> None:
         refuse_on_ranks(where, gathers=gathers)
 
 
-def _check_synchronized(module: nn.Module) -> None:
+def _check_synchronized(net: Any, module: nn.Module) -> None:
+    whole = net.compile and net.get_params_for("compile").get("fullgraph")
     for name, layer in module.named_modules():
         if isinstance(layer, nn.SyncBatchNorm):
             raise UnsupportedError(
                 f"The layer {name!r} is a SyncBatchNorm, which needs a process group of its own. "
                 "Use nn.BatchNorm1d, 2d or 3d: ranks share its statistics without it."
+            )
+        if whole and isinstance(layer, batch_norm_class()):
+            raise UnsupportedError(
+                f"compile__fullgraph=True leaves no room for the messages in which ranks share the "
+                f"statistics of {name.removeprefix('_orig_mod.')!r}. Leave it out."
             )
 
 
@@ -259,8 +266,7 @@ def _same_rows(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     rest = torch.ones_like(one, dtype=torch.bool)
     rest[common] = False
-    padding = one[rest]
-    return bool((padding == padding[:1]).all())
+    return bool((one[rest] == one[rest][:1]).all())
 
 
 def some_rows(feed: Feed, number: int) -> Any:
@@ -276,8 +282,7 @@ def some_rows(feed: Feed, number: int) -> Any:
     targets = feed.data[1]
     if targets.dim() != 1 or targets.is_floating_point():
         return spread
-    classes: Any = targets.cpu().numpy()
-    classes = classes if feed.subset is None else classes[feed.subset]
+    classes: Any = targets.cpu().numpy()[... if feed.subset is None else feed.subset]
     common = [np.flatnonzero(classes == one)[:4] for one in np.unique(classes[spread])[:4]]
     # Two of each class at either end, so that every part has pairs.
     pairs = [rows[half::2] for half in (0, 1) for rows in common]
@@ -287,17 +292,16 @@ def some_rows(feed: Feed, number: int) -> Any:
 
 def _check_measured(fit: Fit) -> None:
     """Refuse what looks at single rows or at the rows of a rank."""
-    gathers = 'couples_rows="gather" computes the loss of a whole batch on every rank'
     for policy in fit.control.policies:
         if policy.measures(0) is not None:
             raise UnsupportedError(
-                f"{gathers}, and {type(policy).__name__} measures on the training set part by "
+                f"{_GATHERS}, and {type(policy).__name__} measures on the training set part by "
                 "part. Use RadaDamp, which needs no extra pass."
             )
     for monitor in fit.control.monitors:
         if monitor.looks_at_parts:
             raise UnsupportedError(
-                f"{gathers}, and {type(monitor).__name__} compares the gradients of parts of a "
+                f"{_GATHERS}, and {type(monitor).__name__} compares the gradients of parts of a "
                 "batch. Leave the monitor or the policy that needs it out."
             )
 
@@ -305,8 +309,6 @@ def _check_measured(fit: Fit) -> None:
 # -- callbacks ------------------------------------------------------------------------------------
 
 _PER_BATCH = ("on_batch_begin", "on_batch_end", "on_grad_computed")
-
-
 _LOGGERS = (MlflowLogger, NeptuneLogger, SacredLogger)
 
 

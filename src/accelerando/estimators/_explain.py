@@ -86,9 +86,11 @@ def check_device(net: Any) -> None:
 def _explain_callbacks(net: Any) -> None:
     given = net.callbacks
     allowed = 'a list of callbacks or of pairs (name, callback), None or "disable"'
-    if given is not None and not isinstance(given, list | tuple):
+    if given is None or (isinstance(given, str) and given == "disable"):
+        return
+    if not isinstance(given, list | tuple):
         raise parameter_error(net, "callbacks", allowed, given) from None
-    for entry in given or ():
+    for entry in given:
         one = entry[1] if isinstance(entry, tuple) and len(entry) == 2 else entry
         if one is not None and not hasattr(one, "initialize"):
             raise parameter_error(net, "callbacks", allowed, entry) from None

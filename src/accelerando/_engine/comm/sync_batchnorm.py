@@ -6,6 +6,7 @@ PyTorch's ``SyncBatchNorm`` needs GPUs and a registered process group; this one 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -173,8 +174,14 @@ class _Forward:
         self.layer = layer
         self.statistics = statistics
         self.number = number
+        self._compute: Callable[[torch.Tensor], torch.Tensor] = self._synchronized
+        if "torch._dynamo" in sys.modules:  # a compiled module: messages are no part of its graph
+            self._compute = torch.compiler.disable(self._compute)  # type: ignore[no-untyped-call]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self._compute(x)
+
+    def _synchronized(self, x: torch.Tensor) -> torch.Tensor:
         layer = self.layer
         if not layer.training:
             return type(layer).forward(layer, x)  # type: ignore[no-any-return]
