@@ -11,12 +11,21 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import cloudpickle
 
 from accelerando._files import atomic_write, check_owner, lock_file, sync_directory
+from accelerando.exceptions import StateError
 from accelerando.search._identity import differences
+from accelerando.search._records import (
+    DamagedError,
+    is_plain,
+    plain_records,
+    read_records,
+    record,
+    sole_record,
+)
 from accelerando.search._train import State
 from accelerando.search._workers import Workers
 
@@ -27,11 +36,11 @@ MAX_PAUSE = 2.0  # seconds
 
 
 class _End(NamedTuple):
-    """A finished job: its model, the pickled state, and the record for the log."""
+    """A finished job: its model, the pickled state, and the values for the log."""
 
     model: int
     pickled: Callable[[], bytes | None]
-    record: tuple[Any, ...]
+    values: tuple[Any, ...]
 
 
 class Checkpoint:
@@ -39,9 +48,11 @@ class Checkpoint:
 
     ``log.pickle`` is a sequence of pickles that only grows. The first record identifies the search.
     The others hold the parameters of each model and the scores of each finished job. ``models/``
-    holds the latest state of every model that may still be needed. Every record and every state is
-    flushed to disk. If the process is killed while it writes a record, the next start removes the
-    incomplete record. Only one search at a time can use a directory.
+    holds the latest state of every model that may still be needed. Every record and every state has
+    a checksum and is flushed to disk. If the process is killed while it writes a record, the next
+    start removes the incomplete record. A damaged record is refused, and a model whose state is
+    damaged is trained again; neither is unpickled. Only one search at a time can use a directory.
+    Directories without checksums, from earlier versions, get them when they are continued.
 
     A thread writes the ends of jobs, so that the search does not wait for the disk. What was not
     written when the process is killed is trained again.
@@ -102,6 +113,8 @@ class Checkpoint:
             self.close()
             raise
         if self._new:
+            for state in (self.directory / "models").glob("*.pickle"):
+                state.unlink()  # of a search whose log is gone
             self._write(("identity", dict(identity), seed))
             sync_directory(self.directory)
         elif self._incomplete:
@@ -132,40 +145,53 @@ class Checkpoint:
         path = self.directory / "log.pickle"
         if not path.exists():
             return
-        end = 0
-        incomplete = contextlib.suppress(EOFError, pickle.UnpicklingError)
-        with path.open("rb") as log, incomplete:
-            while True:
-                kind, *record = self._load(log)
-                end = log.tell()
-                self._replay(kind, record)
+        old: list[bytes] = []
         with path.open("r+b") as log:
-            log.truncate(end)
+            plain = is_plain(log.read(3))
+            log.seek(0)
+            try:
+                for content in plain_records(log) if plain else read_records(log):
+                    kind, *values = self._unpickled(content, path)
+                    self._replay(kind, values)
+                    if plain:
+                        old.append(content)
+            except DamagedError as error:
+                cut = (
+                    f", or cut the file there (truncate -s {error.start} {path}): the search then "
+                )
+                cut += "continues from what is before"
+                raise StateError(
+                    f"checkpoint={str(self.directory)!r}: {path} is damaged at byte {error.start}. "
+                    f"Delete the directory{cut if error.start else ''}."
+                ) from error
+            if not plain:
+                log.truncate()  # the rest is a record that was not written to its end
+        if plain:
+            with atomic_write(path) as log:
+                log.writelines(map(record, old))
 
-    def _load(self, log: BinaryIO) -> Any:
+    def _unpickled(self, content: bytes, path: Path) -> Any:
         try:
-            return pickle.load(log)  # noqa: S301 — documented; it belongs to the user
-        except (EOFError, pickle.UnpicklingError):
-            raise  # the record is incomplete
+            return pickle.loads(content)  # noqa: S301 — documented; it belongs to the user
         except Exception as error:
-            raise ValueError(
-                f"checkpoint={str(self.directory)!r} is damaged or needs a module that is not "
-                f"there ({type(error).__name__}: {error}). Pass another directory, or delete this "
-                "one."
+            raise StateError(
+                f"checkpoint={str(self.directory)!r}: {path} cannot be read "
+                f"({type(error).__name__}: {error}). Install what it needs, pass another "
+                "directory, or delete this one."
             ) from error
 
-    def _replay(self, kind: str, record: list[Any]) -> None:
+    def _replay(self, kind: str, values: list[Any]) -> None:
         if kind == "identity":
             self._new = False
-            saved, self.seed = record
+            saved, self.seed = values
             self._check_identity(saved)
         elif kind == "content":  # follows the record of version 0.1 when it was continued
             self._incomplete = False
-            self._refuse(differences(record[0], self.identity))
+            self._refuse(differences(values[0], self.identity))
         elif kind == "params":
-            self.params[record[0]] = record[1]
+            self.params[values[0]] = values[1]
         elif kind == "end":
-            model, calls, rows, stopped = record
+            model, calls, rows, stopped = values
             self.ends[model, calls] = (rows, stopped)
             self._n_rows[model] = self._n_rows.get(model, 0) + len(rows)
 
@@ -185,8 +211,8 @@ class Checkpoint:
 
     def _write(self, *records: tuple[Any, ...]) -> None:
         with (self.directory / "log.pickle").open("ab") as log:
-            for record in records:
-                cloudpickle.dump(record, log)
+            for values in records:
+                log.write(record(cloudpickle.dumps(values)))
             log.flush()
             os.fsync(log.fileno())
 
@@ -213,8 +239,8 @@ class Checkpoint:
         if self._writer is None:
             self._writer = threading.Thread(target=self._write_all, daemon=True)
             self._writer.start()
-        record = ("end", model, calls, list(new), stopped)
-        self._queue.put(_End(model, workers.pickled(model), record))
+        values = ("end", model, calls, list(new), stopped)
+        self._queue.put(_End(model, workers.pickled(model), values))
 
     def flush(self) -> None:
         """Return when everything is on disk; raise the error of the thread, if there was one."""
@@ -260,8 +286,8 @@ class Checkpoint:
             blob = None if one.model in self._dropped else one.pickled()
             if blob is not None:
                 with atomic_write(self._path(one.model)) as file:
-                    file.write(blob)
-            records.append(one.record)
+                    file.write(record(blob))
+            records.append(one.values)
         if records:
             self._write(*records)
 
@@ -276,15 +302,29 @@ class Checkpoint:
         return self.ends.get((model, calls))
 
     def state(self, model: int) -> State | None:
-        """Return the saved state of a model; None if there is none or it cannot be read."""
+        """Return the saved state of a model; None if there is none.
+
+        A warning tells of a state that is damaged. The driver trains the model again.
+        """
         if self.error is None:
             self.flush()
-        self._trust(self._path(model))
+        path = self._path(model)
+        self._trust(path)
         try:
-            loaded = pickle.loads(self._path(model).read_bytes())  # noqa: S301 — documented
-        except (OSError, EOFError, pickle.UnpicklingError):
+            loaded = pickle.loads(sole_record(path.read_bytes()))  # noqa: S301 — documented
+            if not isinstance(loaded, State):
+                raise TypeError(f"a {type(loaded).__name__}, not a state")
+        except FileNotFoundError:
             return None
-        return loaded if isinstance(loaded, State) else None
+        except Exception as error:
+            warnings.warn(
+                f"checkpoint={str(self.directory)!r}: {path} is damaged and is not used "
+                f"({type(error).__name__}: {error}). If the search needs this model, it is trained "
+                "again.",
+                stacklevel=2,
+            )
+            return None
+        return loaded
 
     def drop(self, model: int) -> None:
         """Delete the state of a model that is no longer needed."""

@@ -123,10 +123,11 @@ class Driver:
 
         After an interrupt a lost model is not trained again, and the result is None.
         """
-        saved = self.checkpoint.state(model.number) if self.checkpoint is not None else None
-        for state in (self.workers.get(model.number), saved):
-            if state is not None and state.calls == model.calls:
-                return state
+        state = self.workers.get(model.number)
+        if (state is None or state.calls != model.calls) and self.checkpoint is not None:
+            state = self.checkpoint.state(model.number)
+        if state is not None and state.calls == model.calls:
+            return state
         if self.reason == "interrupted":
             return None
         calls = model.calls
