@@ -159,15 +159,6 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         # scikit-learn's callbacks live in private attributes that clone() copies by itself.
         return [name for name in super()._get_param_names() if not name.startswith("_")]
 
-    def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn wants to know about inputs and results."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True  # rows become dense a batch at a time, as in skorch
-        tags.non_deterministic = self.random_state is None
-        if tags.classifier_tags is not None and hasattr(self, "threshold"):
-            tags.classifier_tags.multi_class = False
-        return tags
-
 
 def cannot_copy(net: Any, how: str, error: Exception) -> TypeError:
     """Return the error about a net that cannot be cloned or pickled."""

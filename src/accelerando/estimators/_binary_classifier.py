@@ -211,7 +211,7 @@ class NeuralNetBinaryClassifier(WeightedClassifier, NeuralNet, skorch.NeuralNetB
         policies: Sequence[Policy | Callable[[Signals], Decision | None]] = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(
+        super(NeuralNet, self).__init__(
             module=module,
             criterion=criterion,
             optimizer=optimizer,

@@ -216,7 +216,7 @@ class NeuralNetClassifier(WeightedClassifier, NeuralNet, skorch.NeuralNetClassif
         policies: Sequence[Policy | Callable[[Signals], Decision | None]] = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(
+        super(NeuralNet, self).__init__(
             module=module,
             criterion=criterion,
             optimizer=optimizer,

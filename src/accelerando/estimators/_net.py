@@ -46,6 +46,13 @@ EVALUATION_ROWS = 512
 class AdaptiveNet(Results, ConfiguredNet):
     """A skorch net whose epochs are trained by accelerando's engine."""
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse, tags.non_deterministic = True, self.random_state is None
+        if tags.classifier_tags is not None:
+            tags.classifier_tags.multi_class = not hasattr(self, "threshold")
+        return tags
+
     def _controller(self) -> Controller:
         """Return the monitors and policies that the parameters describe."""
         size, settings = self.get_params_for("iterator_train").get("batch_size"), None
@@ -70,8 +77,6 @@ class AdaptiveNet(Results, ConfiguredNet):
         from accelerando.compress._make import as_compressor
 
         return as_compressor(self.compression, settings)
-
-    # -- initialization ---------------------------------------------------------------------------
 
     def initialize(self) -> Self:
         """Initialize all components; `random_state` decides the parameters of the module."""
@@ -111,8 +116,6 @@ class AdaptiveNet(Results, ConfiguredNet):
         if not isinstance(self.batch_size, int):
             self.callbacks_ = [(name, counting(one)) for name, one in vars(self)["callbacks_"]]
         return self
-
-    # -- training ---------------------------------------------------------------------------------
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, **fit_params: Any) -> Self:
@@ -375,11 +378,8 @@ class AdaptiveNet(Results, ConfiguredNet):
             X = converted(self, X)
         return self._predictor(X).forward_iter(X, training=training, device=device)
 
-    # -- callbacks --------------------------------------------------------------------------------
-
     def notify(self, method_name: str, **cb_kwargs: Any) -> None:
-        """Call every callback, then write the states that one of them asked for."""
-        callbacks = self._callbacks_at(method_name)
+        callbacks = self._callbacks_at(method_name)  # then states that one of them asked for
         getattr(self, method_name)(self, **cb_kwargs)
         if not callbacks:
             return

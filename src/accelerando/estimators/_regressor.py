@@ -204,7 +204,7 @@ class NeuralNetRegressor(NeuralNet, skorch.NeuralNetRegressor):  # type: ignore[
         policies: Sequence[Policy | Callable[[Signals], Decision | None]] = (),
         **kwargs: Any,
     ) -> None:
-        super().__init__(
+        super(NeuralNet, self).__init__(
             module=module,
             criterion=criterion,
             optimizer=optimizer,

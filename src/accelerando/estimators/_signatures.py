@@ -31,7 +31,9 @@ def signature(name: str) -> str:
         last = "torch_load_kwargs" if name == "NeuralNet" else "module"
         if parameter.name == last:
             lines.append("        *,")
-    lines += ["        **kwargs: Any,", "    ) -> None:", "        super().__init__("]
+    # The signature of NeuralNet is for its own users; its subclasses go past it.
+    base = "super()" if name == "NeuralNet" else "super(NeuralNet, self)"
+    lines += ["        **kwargs: Any,", "    ) -> None:", f"        {base}.__init__("]
     for parameter in parameters_of(name):
         lines.append(f"            {parameter.name}={parameter.name},")
     lines += ["            **kwargs,", "        )", "", END]
