@@ -4,6 +4,7 @@
 
     AccelerandoError
     ├── ClusterError      the cluster has no workers left, or they cannot reach each other
+    ├── InputError        PyTorch's layers or losses cannot compute with the data
     ├── NotFiniteError    a loss, a gradient or a parameter stopped being a number
     ├── PayloadError      a compressed gradient that is cut, damaged or of another kind
     ├── StateError        a saved state that cannot be read or does not fit
@@ -20,6 +21,10 @@ class AccelerandoError(Exception):
 
 class ClusterError(AccelerandoError, RuntimeError):
     """The cluster cannot go on; the estimator holds the newest state that reached this process."""
+
+
+class InputError(AccelerandoError, ValueError, RuntimeError):
+    """A layer or loss of PyTorch's cannot compute with X or y; PyTorch raises a RuntimeError."""
 
 
 class NotFiniteError(AccelerandoError, ArithmeticError):

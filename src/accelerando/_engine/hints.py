@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from accelerando._engine.data.feed import leaves
-from accelerando.exceptions import NotFiniteError, UnsupportedError
+from accelerando.exceptions import InputError, NotFiniteError, UnsupportedError
 
 
 def explain(error: Exception, batch: Any, module: nn.Module) -> None:
@@ -94,18 +94,18 @@ def _reword(error: Exception, X: Any, y: Any, module: nn.Module) -> None:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if type(error) not in (RuntimeError, ValueError, IndexError, TypeError) or not frames:
         return
-    if not _NN.search(frames[-1].f_code.co_filename):
+    if not _NN.search(frames[-1].f_code.co_filename) or _ARGUMENTS.search(str(error)):
         return
     text = str(error).split("\n")[0].strip().rstrip(".")
     layers = (frame.f_locals.get("self") for frame in reversed(frames))
     layer = next((one for one in layers if isinstance(one, nn.Module)), None)
     if _inside(error, module):
-        raise ValueError(
+        raise InputError(
             f"{type(module).__name__} cannot compute a batch of X, which is {_shown(X)}: {text}. "
             f"The layer is {layer!r}. Change the layer to the number of features and the dtype of "
             "X, or X to those of the layer."
         ) from None
-    raise ValueError(
+    raise InputError(
         f"The criterion {type(layer).__name__} cannot compare the outputs of "
         f"{type(module).__name__} with y, which is {_shown(y)}: {text}. Change the shape or the "
         "dtype of y, the number of outputs, or the criterion."
@@ -113,6 +113,7 @@ def _reword(error: Exception, X: Any, y: Any, module: nn.Module) -> None:
 
 
 _NN = re.compile(r"torch[/\\\\]nn[/\\\\]")
+_ARGUMENTS = re.compile(r"\(\) (got an unexpected|missing|takes|got multiple)")  # not about data
 
 
 def _shown(data: Any) -> str:

@@ -275,7 +275,7 @@ def describe_data(dataset: Any) -> dict[str, str]:
 
     Examples
     --------
-    >>> from types import FunctionType, ModuleType, SimpleNamespace
+    >>> from types import SimpleNamespace
     >>> describe_data(SimpleNamespace(scale=0.5, opened=object()))
     {'dataset.scale': '0.5'}
     """
