@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import cloudpickle
 import pytest
@@ -148,20 +149,46 @@ def broken():
 
 
 def test_a_worker_that_cannot_be_reached_does_not_stop_a_fit(monkeypatch):
+    plugin = SimpleNamespace(name="name")
     client = Answering(unreachable)
-    plugins.register(client, "plugin")
+    plugins.register(client, plugin)
     plugins.unregister(client, "name", nanny=True)
-    assert client.called == ["plugin", ("name", {"nanny": True})]
+    assert client.called == [plugin, ("name", {"nanny": True})]
     monkeypatch.setattr(plugins, "_ANSWER_SECONDS", 0.01)
     ever = threading.Event()
     client = Answering(ever.wait)
-    plugins.register(client, "plugin")
+    plugins.register(client, plugin)
     plugins.unregister(client, "name")
+    assert client.called == [plugin]
+    last = plugins._talking["name"]
     ever.set()
-    assert client.called == ["plugin", ("name", {"nanny": False})]
+    last.join()
+    assert client.called == [plugin, ("name", {"nanny": False})]
+
+
+def test_a_plugin_that_is_registered_late_is_removed_after_that(monkeypatch):
+    monkeypatch.setattr(plugins, "_ANSWER_SECONDS", 0.01)
+    answered, order = threading.Event(), []
+
+    class Slow:
+        def register_plugin(self, plugin):
+            answered.wait()
+            order.append("registered")
+
+        def unregister_worker_plugin(self, name, nanny):
+            order.append("removed")
+
+    plugins.register(Slow(), SimpleNamespace(name="late"))
+    plugins.unregister(Slow(), "late")
+    assert order == []
+    last = plugins._talking["late"]
+    answered.set()
+    last.join()
+    assert order == ["registered", "removed"]
+    assert "late" not in plugins._talking
 
 
 def test_another_error_of_a_plugin_is_raised():
     with pytest.raises(RuntimeError, match="cannot load"):
-        plugins.register(Answering(broken), "plugin")
+        plugins.register(Answering(broken), SimpleNamespace(name="name"))
     plugins.unregister(Answering(broken), "name")  # the fit is over

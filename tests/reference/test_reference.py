@@ -2,7 +2,8 @@
 
 ``expected.json`` was recorded by version 4 of the state format, before the engine was rebuilt; see
 ``record.py``. On another CPU or with another version of PyTorch the last digits may differ. Since
-then ranks add up gradients in another order, and weights of rows have double precision.
+then ranks add up gradients in another order, and weights of rows have double precision. Losses and
+noise scales of ranks were recorded again when they began to travel in double precision.
 """
 
 from __future__ import annotations

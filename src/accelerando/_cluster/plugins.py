@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and to
 _GRACE_SECONDS = 25.0  # for a rank to leave; SLURM and Kubernetes kill 30 s after SIGTERM
 _LOOK_SECONDS = 0.02
 _ANSWER_SECONDS = 3.0  # for all workers that can answer
+_talking: dict[str, threading.Thread] = {}  # the last call about a plugin, until it has ended
 
 # -- what Dask says ------------------------------------------------------------------------------
 
@@ -336,33 +337,40 @@ def shielded(client: Any) -> Iterator[None]:
 
 def register(client: Any, plugin: Any) -> None:
     """Register a plugin of workers, or of nannies, on all that answer and on those that join."""
-    _without_the_silent(client.register_plugin, plugin)
+    _without_the_silent(plugin.name, client.register_plugin, plugin)
 
 
 def unregister(client: Any, name: str, *, nanny: bool = False) -> None:
     """Remove a plugin from all workers, or nannies."""
     try:
-        _without_the_silent(client.unregister_worker_plugin, name, nanny=nanny)
+        _without_the_silent(name, client.unregister_worker_plugin, name, nanny=nanny)
     except Exception:  # a worker that is just starting does not have it yet, or the cluster is gone
         with contextlib.suppress(Exception):
-            _without_the_silent(client.run, _end, name, nanny=nanny, on_error="ignore")
+            _without_the_silent(name, client.run, _end, name, nanny=nanny, on_error="ignore")
 
 
-def _without_the_silent(function: Any, *arguments: Any, **options: Any) -> None:
+def _without_the_silent(name: str, function: Any, *arguments: Any, **options: Any) -> None:
     """Call a function of a client that talks to all workers, and do not wait for those that hang.
 
     The scheduler talks to all at once, waits 30 seconds for a worker that it cannot reach, such as
-    one with a wrong ``--interface``, and then raises, although the others have answered.
+    one with a wrong ``--interface``, and then raises, although the others have answered. Calls with
+    the same `name` take turns: a plugin that is registered late is not removed before.
     """
     errors: list[BaseException] = []
+    before = _talking.get(name)
 
     def call() -> None:
+        if before is not None:
+            before.join()
         try:
             function(*arguments, **options)
         except BaseException as error:
             errors.append(error)
+        if _talking.get(name) is thread:
+            del _talking[name]
 
     thread = threading.Thread(target=call, name="accelerando-plugin", daemon=True)
+    _talking[name] = thread
     thread.start()
     thread.join(_ANSWER_SECONDS)
     if errors and not isinstance(errors[0], OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -271,14 +272,7 @@ _PARTS = 1000  # of a data set; the others are not looked at
 
 
 def describe_data(dataset: Any) -> dict[str, str]:
-    """Return the numbers, texts and arrays in a data set by name, as texts that change with them.
-
-    Examples
-    --------
-    >>> from types import SimpleNamespace
-    >>> describe_data(SimpleNamespace(scale=0.5, opened=object()))
-    {'dataset.scale': '0.5'}
-    """
+    """Return the numbers, texts and arrays of a data set by name, as texts to be compared."""
     found: dict[str, str] = {}
     waiting: list[tuple[str, Any]] = [("dataset", dataset)]
     for name, value in waiting:  # which grows
@@ -287,9 +281,18 @@ def describe_data(dataset: Any) -> dict[str, str]:
         elif isinstance(value, torch.Tensor | np.ndarray):
             text = _describe_array(value)
             found.update({} if text is None else {name: text})
-        elif len(waiting) < _PARTS and not isinstance(value, type | ModuleType | FunctionType):
+        elif len(waiting) < _PARTS and (value is dataset or not _is_foreign(value)):
             waiting += _parts_of(name, value)
     return found
+
+
+def _is_foreign(value: Any) -> bool:
+    """Return True for what changes by itself, and holds no data: locks, clients, loggers, files."""
+    if isinstance(value, list | tuple | dict):
+        return False
+    package = type(value).__module__.partition(".")[0]
+    plumbing = package in sys.stdlib_module_names or package in ("dask", "distributed", "tornado")
+    return plumbing or isinstance(value, type | ModuleType | FunctionType)
 
 
 def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:

@@ -78,10 +78,10 @@ class Timeline:
     --------
     >>> times = Timeline()
     >>> times.add([1000.0, 1000.5, 1030.0])
-    >>> times.size, times.counts
+    >>> times.size, dict(times.counts)
     (1, {1000: 2, 1030: 1})
     >>> times.add([1100.0])
-    >>> times.size, times.counts
+    >>> times.size, dict(times.counts)
     (2, {500: 2, 515: 1, 550: 1})
     """
 
