@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import check_estimator
 
 from accelerando.crowd import TSTE, OrdinalEmbedding, nearest_neighbor_error
 
@@ -199,3 +200,33 @@ def test_nothing_to_learn_from_is_an_error():
         OrdinalEmbedding().fit([[0, 1, 2]], sample_weight=[0.0])
     with pytest.raises(NotFittedError):
         OrdinalEmbedding().transform()
+
+
+def test_scikit_learns_checks_of_its_interface_hold():
+    """Its rows are queries, and not samples with features: it says so in its tags."""
+
+    class Table(OrdinalEmbedding):
+        def __sklearn_tags__(self):
+            tags = super().__sklearn_tags__()
+            assert tags.transformer_tags is not None
+            assert not tags.input_tags.two_d_array
+            tags.input_tags.two_d_array = True  # otherwise scikit-learn runs one check only
+            return tags
+
+    results = check_estimator(Table(), on_fail=None, on_skip=None)
+    passed = {one["check_name"] for one in results if one["status"] == "passed"}
+    assert passed == {
+        "check_estimator_cloneable",
+        "check_estimator_tags_renamed",
+        "check_valid_tag_types",
+        "check_estimator_repr",
+        "check_no_attributes_set_in_init",
+        "check_do_not_raise_errors_in_init_or_set_params",
+        "check_mixin_order",
+        "check_estimators_unfitted",
+        "check_transformers_unfitted",
+        "check_parameters_default_constructible",
+        "check_get_params_invariance",
+        "check_set_params",
+        "check_fit1d",
+    }  # every other check fits features, which are refused

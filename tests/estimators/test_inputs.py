@@ -41,6 +41,20 @@ def test_integers_of_an_embedding_stay_integers():
         assert net.predict(X.astype(kind)).shape == (20,)
 
 
+def test_integers_that_the_module_accepts_stay_integers():
+    seen = set()
+
+    class Own(nn.Linear):
+        def forward(self, x):
+            seen.add(x.dtype)
+            return super().forward(x.float())
+
+    X = np.arange(60).reshape(20, 3) % 5
+    net = classifier(Own(3, 2), max_epochs=1).fit(X, np.arange(20) % 2)
+    net.predict(X)
+    assert seen == {torch.int64}
+
+
 def test_predictions_check_features():
     X, y = np.random.default_rng(0).random((40, 3)), np.arange(40) % 2
     net = NeuralNetClassifier(nn.Linear(3, 2), max_epochs=1, verbose=0)

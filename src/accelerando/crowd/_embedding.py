@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 _FULL_BATCH_UP_TO = 2_000_000
 
 
-class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
+class OrdinalEmbedding(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[misc, call-arg]
     """Positions of items from answers to "is a or b more like h?".
 
     Minimizes the mean loss of the answers, ``Σ w ℓ(x_h, x_winner, x_loser) / Σ w``, where the noise
@@ -144,6 +144,11 @@ class OrdinalEmbedding(BaseEstimator):  # type: ignore[misc]
         self.solver = solver
         self.warm_start = warm_start
         self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False  # rows are queries, not features of samples
+        return tags
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

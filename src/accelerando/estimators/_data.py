@@ -129,8 +129,11 @@ def combine_weights(sample_weight: Any, class_weight: Any, y: Any, X: Any = None
 
 def count_examples(X: Any) -> int:
     """Return the number of rows of what was passed as `X`."""
-    is_table = isinstance(X, list) and not hasattr(X[0], "shape")
-    return len(X) if is_table else int(get_len(X))
+    if isinstance(X, list) and not hasattr(X[0], "shape"):
+        return len(X)  # a table
+    if hasattr(X, "__array__") and not hasattr(X, "__len__"):
+        X = np.asarray(X)
+    return int(get_len(X))
 
 
 def training_weights(sample_weight: Any, n_given: int, dataset: Any) -> torch.Tensor:
@@ -248,6 +251,8 @@ def settle_lazy(net: Any, feed: Feed, fit_params: Mapping[str, Any], seed: int) 
 
 def open_inputs(net: Any, X: Any, y: Any) -> tuple[Any, Any]:
     """Return what a factory or Dask arrays stand for: a Dataset, or chunks on the cluster."""
+    if isinstance(y, list) and not y:
+        raise ValueError("There are no training examples: y is empty.")
     if not hasattr(X, "__dask_graph__"):
         return FactoryDataset(X), y
     chunks = chunks_of(net, X, y)

@@ -89,7 +89,9 @@ def as_arrays(net: Any, X: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _as_array(data: Any) -> Any:
-    """Return lists of numbers, and what NumPy knows to convert, as an array."""
+    """Return lists of numbers, and what NumPy knows to convert, as an array; rows if sparse."""
+    if sparse.issparse(data):
+        return data.tocsr()  # itself if it is one
     foreign = hasattr(data, "__array__") and not hasattr(data, "__getitem__")
     return np.asarray(data) if foreign or _is_table(data) else data
 
@@ -115,6 +117,19 @@ def _numbers(net: Any, X: Any) -> Any:
                 "or pass a dictionary of arrays."
             ) from None
     return X
+
+
+def _check_rows(net: Any, X: Any) -> None:
+    """Refuse other features than those of the fit, and one row that is no matrix."""
+    shape = getattr(X, "shape", ())
+    if len(shape) == 1 and not hasattr(X, "columns"):
+        raise ValueError(
+            f"Expected 2D array, got 1D array instead: X has shape {tuple(shape)}, and was fitted "
+            f"with {net.n_features_in_} features per row. Reshape your data: X.reshape(1, -1) is "
+            "one row, X.reshape(-1, 1) has one feature."
+        )
+    if len(shape) == 2:
+        validate_data(net, X, reset=False, skip_check_array=True)
 
 
 def _is_table(data: Any) -> bool:
@@ -277,8 +292,8 @@ def converted(net: Any, X: Any) -> Any:
     if isinstance(X, Dataset) or hasattr(X, "__dask_graph__") or reads_itself(net):
         return X
     X = _as_array(X)
-    if hasattr(net, "n_features_in_") and len(getattr(X, "shape", ())) == 2:
-        validate_data(net, X, reset=False, skip_check_array=True)
+    if hasattr(net, "n_features_in_"):
+        _check_rows(net, X)
     if _is_frame(X):
         matrix = net._recipe_.matrix
         if not (not takes_columns(net, X) if matrix is None else matrix):

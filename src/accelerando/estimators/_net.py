@@ -51,6 +51,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         tags.input_tags.sparse, tags.non_deterministic = True, self.random_state is None
         if tags.classifier_tags is not None:
             tags.classifier_tags.multi_class = not hasattr(self, "threshold")
+        tags.target_tags.multi_output = tags.regressor_tags is not None
         return tags
 
     def _controller(self) -> Controller:
@@ -131,7 +132,8 @@ class AdaptiveNet(Results, ConfiguredNet):
             ``sample_weight``, and further arguments of the module's ``forward``.
         """
         plain = hasattr(X, "__getitem__") or hasattr(X, "__array__")
-        if isinstance(X, type) or hasattr(X, "__dask_graph__") or (callable(X) and not plain):
+        factory = isinstance(X, type) or (callable(X) and not plain)
+        if factory or hasattr(X, "__dask_graph__") or (isinstance(y, list) and not y):
             from accelerando.estimators._data import open_inputs
 
             X, y = open_inputs(self, X, y)
@@ -157,8 +159,7 @@ class AdaptiveNet(Results, ConfiguredNet):
             from accelerando.estimators import _data
 
             _data.check_weights(self, X)
-            rows = _data.count_examples(X)
-            weights = _data.training_weights(sample_weight, rows, datasets[0])
+            weights = _data.training_weights(sample_weight, _data.count_examples(X), datasets[0])
         with ExitStack() as stack:
             interrupt = Interrupt()
             if self.checkpoint is not None:
