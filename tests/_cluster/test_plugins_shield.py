@@ -127,6 +127,8 @@ def test_a_worker_without_accelerando_ignores_a_shield(kind):
 class Answering:
     """A client whose cluster answers in some way."""
 
+    status = "running"
+
     def __init__(self, answer):
         self.answer, self.called = answer, []
 
@@ -159,6 +161,13 @@ def test_a_worker_that_cannot_be_reached_does_not_stop_a_fit(monkeypatch):
     plugins.unregister(client, "name")
     ever.set()
     assert client.called == ["plugin", ("name", {"nanny": False})]
+
+
+def test_nothing_is_asked_of_a_scheduler_that_is_gone():
+    client = Answering(unreachable)
+    client.status = "connecting"
+    plugins.unregister(client, "name")
+    assert client.called == []
 
 
 def test_another_error_of_a_plugin_is_raised():
