@@ -134,7 +134,8 @@ def stop_listening(client: Any, topic: str) -> None:
     """End a client's subscription and drop the topic with its events."""
     with contextlib.suppress(Exception):  # a scheduler that is gone has no topics
         client.unsubscribe_topic(topic)
-        client.run_on_scheduler(_drop_topic, topic)
+        if client.status == "running":  # otherwise the client would wait for a scheduler
+            client.run_on_scheduler(_drop_topic, topic)
 
 
 async def _drop_topic(topic: str, dask_scheduler: Any = None) -> None:

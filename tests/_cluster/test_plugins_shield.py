@@ -128,6 +128,8 @@ def test_a_worker_without_accelerando_ignores_a_shield(kind):
 class Answering:
     """A client whose cluster answers in some way."""
 
+    status = "running"
+
     def __init__(self, answer):
         self.answer, self.called = answer, []
 
@@ -186,6 +188,13 @@ def test_a_plugin_that_is_registered_late_is_removed_after_that(monkeypatch):
     last.join()
     assert order == ["registered", "removed"]
     assert "late" not in plugins._talking
+
+
+def test_nothing_is_asked_of_a_scheduler_that_is_gone():
+    client = Answering(unreachable)
+    client.status = "connecting"
+    plugins.unregister(client, "name")
+    assert client.called == []
 
 
 def test_another_error_of_a_plugin_is_raised():

@@ -4,8 +4,11 @@ import types
 
 import pytest
 
+from accelerando.exceptions import ClusterError
 from accelerando.search import _roster
-from accelerando.search._roster import Roster
+from accelerando.search._roster import Roster, result_of
+
+CLIENT = types.SimpleNamespace(status="running")
 
 
 @pytest.fixture
@@ -19,7 +22,7 @@ def cluster(monkeypatch):
 
 def test_the_demand_is_shown_when_it_changes(cluster, monkeypatch):
     monkeypatch.setattr(_roster, "REFRESH_SECONDS", 0.0)
-    roster = Roster(None, "topic")
+    roster = Roster(CLIENT, "topic")
     for n_jobs in (5, 6, 5, 1, 0):
         roster.want(n_jobs)
     assert cluster.shown == [3, 1, 0]
@@ -27,7 +30,7 @@ def test_the_demand_is_shown_when_it_changes(cluster, monkeypatch):
 
 def test_without_a_worker_one_is_wanted(cluster):
     cluster.workers = {}
-    roster = Roster(None, "topic")
+    roster = Roster(CLIENT, "topic")
     roster.want(17)
     assert cluster.shown == [1]
     cluster.workers = {"a": {"nthreads": 4}}
@@ -41,7 +44,7 @@ def test_a_cluster_without_workers_is_reported_once(cluster, monkeypatch):
     monkeypatch.setattr(_roster, "WARN_SECONDS", -1.0)
     monkeypatch.setattr(_roster, "REPLACE_SECONDS", -1.0)
     with pytest.warns(UserWarning, match="has had no worker for -1 seconds") as caught:
-        roster = Roster(None, "topic")
+        roster = Roster(CLIENT, "topic")
     roster.refresh(force=True)  # a second warning would be an error
     assert len(caught) == 1
     assert cluster.replaced == [0, 0]
@@ -49,7 +52,7 @@ def test_a_cluster_without_workers_is_reported_once(cluster, monkeypatch):
 
 def test_a_demand_that_falls_is_shown_now_and_then(cluster, monkeypatch):
     """Each message waits for the scheduler, and the demand falls with every model that ends."""
-    roster = Roster(None, "topic")
+    roster = Roster(CLIENT, "topic")
     for n_jobs in (9, 8, 6, 4, 9, 5):
         roster.want(n_jobs)
     assert cluster.shown == [5]
@@ -61,3 +64,17 @@ def test_a_demand_that_falls_is_shown_now_and_then(cluster, monkeypatch):
     monkeypatch.setattr(_roster, "REFRESH_SECONDS", 1e9)
     roster.want(0)  # the search has ended
     assert cluster.shown == [5, 6, 2, 0]
+
+
+def test_a_client_that_has_given_up_ends_every_wait(cluster):
+    client = types.SimpleNamespace(status="running")
+    roster = Roster(client, "topic")
+    client.status = "closed"
+    with pytest.raises(ClusterError, match="scheduler is gone"):
+        roster.refresh(force=True)
+
+    def result(timeout):
+        raise TimeoutError
+
+    future = types.SimpleNamespace(result=result)  # of a scheduler that will never answer
+    assert result_of(future, lambda: False, roster) is None

@@ -120,6 +120,8 @@ class ClusterJob:
         Receives values for the history of the current epoch.
     save_checkpoint : callable
         Writes a checkpoint of the driver's state.
+    checkpoint : str or None
+        The folder of checkpoints.
     check : callable
         Called before each epoch, with whether callbacks have changed what the model computes;
         raises if ranks cannot train it, or if the data are not those that ranks have.
@@ -142,4 +144,5 @@ class ClusterJob:
     add_records: Callable[[Sequence[Mapping[str, float]]], None]
     add_to_history: Callable[[Mapping[str, Any]], None]
     save_checkpoint: Callable[[], None]
+    checkpoint: str | None = None
     check: Callable[[bool], None] = lambda changed: None

@@ -27,6 +27,7 @@ from distributed import LocalCluster, NannyPlugin, SchedulerPlugin, WorkerPlugin
 from accelerando._cluster import direct
 from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone, new_secret
 from accelerando._cluster.messages import LeaveRequested, WorkerEvent, WorkerJoined, WorkerLeft
+from accelerando._cluster.scheduler import is_connected
 from accelerando._dask import (
     drop_late,
     forget_plugin,
@@ -314,7 +315,8 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
     finally:
         unregister(client, leave.name)
         with contextlib.suppress(Exception):
-            client.unregister_scheduler_plugin(plugin.name)
+            if is_connected(client):
+                client.unregister_scheduler_plugin(plugin.name)
 
 
 @contextmanager
@@ -341,7 +343,9 @@ def register(client: Any, plugin: Any) -> None:
 
 
 def unregister(client: Any, name: str, *, nanny: bool = False) -> None:
-    """Remove a plugin from all workers, or nannies."""
+    """Remove a plugin from all workers, or nannies; there are none without a scheduler."""
+    if not is_connected(client):
+        return
     try:
         _without_the_silent(name, client.unregister_worker_plugin, name, nanny=nanny)
     except Exception:  # a worker that is just starting does not have it yet, or the cluster is gone

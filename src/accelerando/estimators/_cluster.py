@@ -226,6 +226,7 @@ def cluster_trainer(
         add_records=lambda records: _add_batches(net, records),
         add_to_history=lambda values: net.history_[-1].update(values),  # noqa: PLW0108  of now
         save_checkpoint=net._write_checkpoint,
+        checkpoint=None if net.checkpoint is None else str(net.checkpoint),
         check=_checking(net, fit, datasets[0]),
     )
     with run_on_cluster(job) as trainer:

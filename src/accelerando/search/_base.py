@@ -17,6 +17,7 @@ from distributed import Client
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from accelerando._cluster.scheduler import has_given_up
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._progress import LiveDisplay
 from accelerando._sklearn import count_rows
@@ -34,7 +35,13 @@ from accelerando.search._parameters import SharedParameters
 from accelerando.search._plan import Bracket, total
 from accelerando.search._progress import Progress
 from accelerando.search._refit import all_rows, futures_resolved, opened_client, resolve, train_once
-from accelerando.search._results import best_model, cv_results, metadata_of, model_history
+from accelerando.search._results import (
+    best_model,
+    cv_results,
+    metadata_of,
+    model_history,
+    without_scheduler,
+)
 from accelerando.search._sample import RandomSampler, Sampler, check_space
 from accelerando.search._train import MAIN_METRIC, Slice, TrainingSpec, copy_estimator
 from accelerando.search._workers import Workers
@@ -221,6 +228,7 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         sampler = self._sampler(spec.seed)
         plan = total(self._brackets())
         interrupt = Interrupt()
+        scheduler = "" if client is None else client.scheduler.address
         requested = threading.Event()
 
         def stop_requested() -> bool:
@@ -260,6 +268,8 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
                 if checkpoint is not None:
                     checkpoint.flush()  # while the workers hold the states
             except Exception as error:
+                if client is not None and has_given_up(client):
+                    raise without_scheduler(self._driver, scheduler) from error
                 if checkpoint is None or error is not checkpoint.error:
                     raise
                 self._driver.reason = "checkpoint"

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from accelerando._cluster.scheduler import scheduler_gone
+from accelerando.exceptions import ClusterError
 from accelerando.search._bracket_run import Model
 from accelerando.search._driver import Driver
 from accelerando.search._plan import Bracket
 from accelerando.search._train import State
 
-__all__ = ["best_model", "cv_results", "metadata_of", "model_history"]
+__all__ = ["best_model", "cv_results", "metadata_of", "model_history", "without_scheduler"]
 
 
 def best_model(driver: Driver) -> tuple[Model, State]:
@@ -39,6 +41,22 @@ def best_model(driver: Driver) -> tuple[Model, State]:
     if driver.reason == "interrupted":
         raise KeyboardInterrupt("The search was interrupted before a model was scored.")
     raise ValueError(f"The search ended ({driver.reason}) before a model was scored.")
+
+
+def without_scheduler(driver: Driver, address: str) -> ClusterError:
+    """Return the error of a search whose scheduler is gone, and all models with it."""
+    best = driver.best
+    held = f"The search had made {driver.calls} of {driver.planned_calls} calls."
+    if best is not None:
+        held = f"{held[:-1]}; its best score was {best.score} with {best.params}."
+    if driver.checkpoint is None:
+        remedy = "The models are lost. With checkpoint=, fit could continue on another cluster."
+    else:
+        remedy = (
+            f"fit with the client of another cluster and checkpoint="
+            f"{str(driver.checkpoint.directory)!r} continues: finished jobs are not repeated."
+        )
+    return scheduler_gone(address, "Dask's client has given up", held, remedy)
 
 
 def cv_results(models: Sequence[Model], metrics: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from typing import Any
 
 from distributed import Client, Future
 
+from accelerando._cluster.scheduler import has_given_up
 from accelerando._dask import replace_lost_workers, show_demand, workers_of
+from accelerando.exceptions import ClusterError
 
 __all__ = ["Roster", "result_of"]
 
@@ -41,6 +43,8 @@ def result_of(future: Future, ended: Callable[[], bool], roster: Roster) -> Any:
         try:
             return future.result(timeout=0.5)
         except TimeoutError:
+            if has_given_up(roster.client):
+                return None
             if not ended():
                 continue
             deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
@@ -89,6 +93,8 @@ class Roster:
         now = time.monotonic()
         if not force and now - self._refreshed <= REFRESH_SECONDS:
             return
+        if has_given_up(self.client):
+            raise ClusterError("The scheduler is gone.")  # the search says more about it
         self.facts = workers_of(self.client)
         self.threads = {a: worker["nthreads"] for a, worker in self.facts.items()}
         memory = [

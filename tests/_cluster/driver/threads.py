@@ -63,6 +63,7 @@ class ThreadClient:
 
     id = "client"
     cluster = None
+    status = "running"
     other_versions: ClassVar[dict[str, str | None]] = {}  # of the workers
 
     def __init__(self, workers=2):

@@ -27,6 +27,7 @@ from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
+from accelerando._cluster.scheduler import has_given_up, scheduler_gone
 from accelerando._dask import (
     ClusterScaling,
     closing_among,
@@ -83,6 +84,7 @@ class ClusterTrainer:
 
     def __init__(self, job: ClusterJob, mailbox: Mailbox, run: str, topic: str) -> None:
         self.job, self.mailbox = job, mailbox
+        self.address = job.client.scheduler.address  # a client that gives up forgets it
         spec = job.fit.spec
         self.copy = DriverCopy(job.fit, job.add_records, job.check)
         self.tasks = RankTasks(job, mailbox.address, run, topic)
@@ -164,7 +166,10 @@ class ClusterTrainer:
             return None
         found: dict[int, Any] = {}
         for blob in result.blobs:
-            content = unpack(self.mailbox.take(blob))
+            try:
+                content = unpack(self.mailbox.take(blob))
+            except MailboxGone as error:
+                raise self._without_scheduler(str(error.__cause__ or error)) from error
             found.update({int(number): values for number, values in content.items()})
         return [(loss, y_pred) for _, (loss, y_pred) in sorted(found.items())]
 
@@ -194,12 +199,7 @@ class ClusterTrainer:
             while (result := self._ended()) is None:
                 self._pump()
         except MailboxGone as error:
-            host, port = self.mailbox.address[:2]
-            raise ClusterError(
-                f"The scheduler's machine cannot be reached any more: the mailbox of this fit was "
-                f"at {host}:{port} ({error.__cause__ or error}). The estimator holds the newest "
-                "state that was collected; partial_fit continues from it on another cluster."
-            ) from error
+            raise self._without_scheduler(str(error.__cause__ or error)) from error
         if isinstance(result, actions.RaiseFrom):
             self.tasks.raise_from(result.rank)
         if isinstance(result, actions.Fail):
@@ -208,6 +208,25 @@ class ClusterTrainer:
             remarks += self.scaling.remark(len(self.state.workers))
             raise ClusterError(result.reason + remarks) from cause
         return result
+
+    def _without_scheduler(self, cause: str) -> ClusterError:
+        """Return the error that ends a fit whose scheduler is gone."""
+        position, folder = self.job.fit.state.position, self.job.checkpoint
+        host, port = self.mailbox.address[:2]
+        remedy = "partial_fit with the client of another cluster continues from it."
+        if folder is None:
+            remedy += " (checkpoint= would keep it on disk, too.)"
+        else:
+            remedy += (
+                f" In any process, fit with checkpoint={folder!r} continues from its newest file."
+            )
+        return scheduler_gone(
+            self.address,
+            f"mailbox at {host}:{port}: {cause.rstrip('.')}",
+            f"The estimator holds the state of update {position.update}, after "
+            f"{plural(position.epoch, 'whole epoch')}.",
+            remedy,
+        )
 
     def _ended(self) -> actions.Finish | actions.Fail | actions.RaiseFrom | None:
         return self._result
@@ -238,6 +257,8 @@ class ClusterTrainer:
         now = time.monotonic()
         if now > self._survey_at:
             self._survey_at = now + _SURVEY_SECONDS
+            if has_given_up(self.job.client):  # the mailbox may be in this process
+                raise self._without_scheduler("Dask's client has given up")
             known = workers_of(self.job.client)
             workers, closing = self.candidates.among(known), closing_among(known)
             yield messages.Surveyed(workers, self.tasks.ended(), closing)
