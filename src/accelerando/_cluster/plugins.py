@@ -35,6 +35,7 @@ from accelerando._dask import (
     plugin_of,
     port_range,
     ranks_on,
+    workers_of,
 )
 
 if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and torch takes seconds
@@ -43,6 +44,8 @@ if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and to
 _GRACE_SECONDS = 25.0  # for a rank to leave; SLURM and Kubernetes kill 30 s after SIGTERM
 _LOOK_SECONDS = 0.02
 _ANSWER_SECONDS = 3.0  # for all workers that can answer
+_BEAT_SECONDS = 1.0  # between two looks at heartbeats, which come once or twice a second
+SILENT_SECONDS = 10.0  # without a heartbeat: the worker hangs
 
 # -- what Dask says ------------------------------------------------------------------------------
 
@@ -75,8 +78,7 @@ def ends_by_sigterm(worker: Any) -> bool:
     handler = signal.getsignal(signal.SIGTERM)
     below_nanny = bool(worker.nanny) and handler is signal.SIG_DFL
     of_dask = getattr(handler, "__module__", None) == "distributed._signals"
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    return in_main_thread and (below_nanny or of_dask)
+    return _in_main_thread() and (below_nanny or of_dask)
 
 
 # -- on the scheduler -----------------------------------------------------------------------------
@@ -318,10 +320,7 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
 
 @contextmanager
 def shielded(client: Any) -> Iterator[None]:
-    """Let no worker of a client's cluster end by Ctrl-C inside the block.
-
-    The one implementation for fits and searches.
-    """
+    """Let no worker of a client's cluster end by Ctrl-C inside the block."""
     name = f"accelerando-shield-{uuid.uuid4().hex[:12]}"
     nannies = not isinstance(client.cluster, LocalCluster)  # whose nannies are in this process
     with contextlib.ExitStack() as stack:
@@ -354,19 +353,41 @@ def _without_the_silent(function: Any, *arguments: Any, **options: Any) -> None:
     The scheduler talks to all at once, waits 30 seconds for a worker that it cannot reach, such as
     one with a wrong ``--interface``, and then raises, although the others have answered.
     """
-    errors: list[BaseException] = []
+    thread, ended = _begin(function, *arguments, **options)
+    thread.join(_ANSWER_SECONDS)
+    if ended and isinstance(ended[0], BaseException) and not isinstance(ended[0], OSError):
+        raise ended[0]
+
+
+def _begin(function: Any, *arguments: Any, **options: Any) -> tuple[threading.Thread, list[Any]]:
+    """Call a function in another thread; return it, and a list that gets the result or error."""
+    ended: list[Any] = []
 
     def call() -> None:
         try:
-            function(*arguments, **options)
+            ended.append(function(*arguments, **options))
         except BaseException as error:
-            errors.append(error)
+            ended.append(error)
 
-    thread = threading.Thread(target=call, name="accelerando-plugin", daemon=True)
+    thread = threading.Thread(target=call, name="accelerando-call", daemon=True)
     thread.start()
-    thread.join(_ANSWER_SECONDS)
-    if errors and not isinstance(errors[0], OSError):
-        raise errors[0]
+    return thread, ended
+
+
+def send_to(client: Any, content: Any, worker: str) -> Any:
+    """Scatter an object to one worker, for which Dask waits; raise ``TimeoutError`` if it hangs."""
+    thread, ended = _begin(client.scatter, content, workers=[worker], hash=False)
+    silent, before = 0.0, None
+    thread.join(_BEAT_SECONDS)
+    while thread.is_alive():
+        seen = workers_of(client).get(worker, {}).get("last_seen")
+        silent, before = silent + _BEAT_SECONDS if seen == before else 0.0, seen
+        if silent >= SILENT_SECONDS:
+            raise TimeoutError(f"Worker {worker} hangs.")
+        thread.join(_BEAT_SECONDS)
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]
 
 
 def _end(name: str, dask_worker: Any = None) -> None:

@@ -240,7 +240,8 @@ class ClusterTrainer:
             self._survey_at = now + _SURVEY_SECONDS
             known = workers_of(self.job.client)
             workers, closing = self.candidates.among(known), closing_among(known)
-            yield messages.Surveyed(workers, self.tasks.ended(), closing)
+            hanging = self.candidates.hanging(known)
+            yield messages.Surveyed(workers, self.tasks.ended(), closing, hanging)
         else:
             yield messages.Tick()
 
@@ -261,6 +262,7 @@ class ClusterTrainer:
             case actions.StartRank(rank, worker):
                 self._announce("starting", len(self.state.workers))
                 if not self.tasks.start(rank, worker):
+                    self.candidates.doubt(worker)
                     self._later.append(messages.RankNotStarted(rank))
             case actions.Send(rank, command):
                 self.mailbox.send(rank, command)
