@@ -4,7 +4,7 @@ In each of 20 runs one of three workers is stopped (SIGSTOP), at a moment that a
 chooses: in every fourth run by the rank itself, after the last message of an epoch and before its
 report, which no other rank notices; otherwise from outside, at any time of the fit. The run must
 end, with the parameters of an undisturbed one. The stopped process goes on afterwards and takes
-part in the next run. A rank that hangs while it starts is awaited for a minute, as all are.
+part in the next run. A worker that hangs while ranks start is left behind after ten seconds.
 """
 
 from __future__ import annotations

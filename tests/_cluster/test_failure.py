@@ -16,6 +16,8 @@ import pytest
 import torch
 from distributed import Client
 
+from accelerando._cluster.rank_task import RankTasks
+from accelerando._cluster.worker.rank import Rank
 from accelerando.exceptions import ClusterError
 from tests._cluster.helpers import (
     Paced,
@@ -144,6 +146,85 @@ def test_a_frozen_worker_is_left_behind_and_comes_back(cluster, digits, quiet):
         thawer.join()
         check_equal(net, quiet)
         assert any("does not answer" in entry["text"] for entry in net.world_log_)
+
+
+@contextlib.contextmanager
+def fitting(net, digits, stopped):
+    """Fit in another thread, for a minute and a half at most; wake stopped processes up."""
+    errors = []
+
+    def fit():
+        try:
+            net.fit(*digits)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=fit, daemon=True)
+    thread.start()
+    try:
+        thread.join(90)
+        ended = not thread.is_alive()
+        yield
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        thread.join(90)
+    assert ended
+    assert not errors, errors
+
+
+@pytest.mark.parametrize("moment", ["before the data are sent", "while its rank starts"])
+def test_a_worker_that_hangs_while_ranks_start_is_not_awaited(moment, monkeypatch, digits, quiet):
+    stopped, start = [], RankTasks.start
+
+    def stopping(self, rank, worker):
+        before, later = moment.startswith("before"), bool(self._data)
+        stops = not stopped and (before or later)  # later, another worker has the data
+        if stops:
+            stopped.append(process_of[worker])
+        if stops and before:
+            os.kill(stopped[0], signal.SIGSTOP)
+        found = start(self, rank, worker)
+        if stops and not before:
+            os.kill(stopped[0], signal.SIGSTOP)
+        return found
+
+    monkeypatch.setattr(RankTasks, "start", stopping)
+    with cluster_of(2) as cluster, Client(cluster) as client:
+        process_of = client.run(os.getpid)
+        net = net_of(client, min_workers=2, max_workers=2, module__seconds=0.0)
+        with fitting(net, digits, stopped):
+            check_equal(net, quiet)
+            texts = [entry["text"] for entry in net.world_log_]
+            wanted = "hangs" if moment.startswith("before") else "does not answer"
+            assert any(wanted in text for text in texts), texts
+            assert net.updates_frame()["ranks"].iloc[0] == 1
+
+
+def stop_at_the_end_of_an_epoch(epoch):
+    """Stop this process after the last collective of an epoch, before its rank reports the end."""
+    report = Rank._report_end
+
+    def stopping(self, *args):
+        if self.state.position.epoch == epoch:
+            Rank._report_end = report
+            os.kill(os.getpid(), signal.SIGSTOP)
+        report(self, *args)
+
+    Rank._report_end = stopping
+
+
+@pytest.mark.parametrize("epoch", [3, 11], ids=["inside", "at the end"])
+def test_a_rank_that_hangs_after_the_last_collective_is_left_behind(epoch, digits, quiet):
+    with cluster_of(2) as cluster, Client(cluster) as client:
+        worker, pid = next(iter(client.run(os.getpid).items()))
+        client.run(stop_at_the_end_of_an_epoch, epoch, workers=[worker])
+        net = net_of(client, min_workers=2, max_workers=2, module__seconds=0.0)
+        with fitting(net, digits, [pid]):
+            check_equal(net, quiet)
+            text = f"The rank on {worker} does not answer."
+            assert [e["text"] for e in net.world_log_ if e["event"] == "silent"] == [text]
+            assert (set(net.updates_frame()["ranks"]) == {2}) == (epoch == 11)
 
 
 def test_a_worker_retired_by_the_scheduler(cluster, digits, quiet):

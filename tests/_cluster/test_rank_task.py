@@ -436,3 +436,32 @@ def test_workers_are_asked_once_and_unfit_ones_are_named(monkeypatch):
     assert "95 %" in said
     assert "logs" in found.remarks(["a"])
     assert rank_task.Candidates(None, None).remarks([]) == ""
+
+
+def test_a_worker_whose_heartbeat_is_old_hangs(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(rank_task.time, "monotonic", lambda: clock[0])
+    candidates = rank_task.Candidates(None, None)
+    found = []
+    for second in range(13):
+        facts = {"a": {"last_seen": 5.0}, "b": {"last_seen": 5.0 + second}, "c": {}}
+        found.append(candidates.hanging(facts))
+        clock[0] += 1.0
+    assert found == [()] * 11 + [("a",)] * 2
+    clock[0] += 60.0  # nobody looked, so nothing is known
+    assert candidates.hanging({"a": {"last_seen": 5.0}}) == ()
+
+
+def test_a_worker_that_is_doubted_is_asked_again(monkeypatch):
+    asked = []
+
+    def versions(client, workers, *_):
+        asked.append(workers)
+        return dict.fromkeys(workers, candidates.here)
+
+    monkeypatch.setattr(rank_task, "versions_of", versions)
+    candidates = rank_task.Candidates(None, None)
+    assert candidates.among({"a": {}}) == candidates.among({"a": {}}) == ("a",)
+    candidates.doubt("a")
+    assert candidates.among({"a": {}}) == ("a",)
+    assert asked == [["a"], ["a"]]

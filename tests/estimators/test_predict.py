@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import dask
 import dask.array as da
@@ -117,6 +118,34 @@ def test_the_cluster_predicts_what_this_process_does(method, digits, client, fit
         np.testing.assert_array_equal(arrays(tensor), arrays(here))
     finally:
         vars(fitted)["client"] = None
+
+
+def ignores_ctrl_c():
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+class Listening(nn.Linear):
+    """Tells whether its process ignores Ctrl-C; raises at negative numbers."""
+
+    def __init__(self):
+        super().__init__(64, 10)
+
+    def forward(self, x):
+        if (x < 0).any():
+            raise LookupError("a negative number")
+        return torch.full((len(x), 10), float(ignores_ctrl_c()))
+
+
+def test_workers_ignore_ctrl_c_while_they_predict_and_not_afterwards(digits, client):
+    X = digits[0][:256]
+    net = classifier(Listening, batch_size=64, client=client, predict_nonlinearity=None)
+    net.initialize()
+    assert not any(client.run(ignores_ctrl_c).values())
+    assert (net.predict_proba(X) == 1.0).all()
+    assert not any(client.run(ignores_ctrl_c).values())
+    with pytest.raises(LookupError, match="a negative number"):
+        net.predict_proba(-X)
+    assert not any(client.run(ignores_ctrl_c).values())
 
 
 def test_a_cluster_that_is_gone_is_not_needed(digits, fitted):

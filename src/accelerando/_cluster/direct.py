@@ -3,6 +3,7 @@
 The driver of a large model listens on a port of its machine. The mailbox carries the address. A
 rank shows a secret of this run and sends its large byte strings there; if it cannot reach the
 driver, it puts them into the store. In both cases they have arrived before the rank reports them.
+In the other direction Dask carries the data; a worker that hangs is noticed by its heartbeats.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from accelerando._dask import workers_of
 
 if TYPE_CHECKING:
     from accelerando._cluster.mailbox import Mailbox
@@ -30,6 +33,8 @@ _SECONDS = 60.0  # in which nothing arrives
 _PIECE = 1 << 20
 _SECRET = 32
 _DONE = b"done"
+_BEAT_SECONDS = 1.0  # between two looks at heartbeats, which come once or twice a second
+SILENT_SECONDS = 10.0  # without a heartbeat: the worker hangs
 
 
 def listen(host: str, ports: tuple[int, int] | None = None, backlog: int = 128) -> socket.socket:
@@ -152,3 +157,37 @@ def _read(connection: socket.socket, count: int) -> bytearray:
             raise ConnectionError("The connection was closed in the middle of a transfer.")
         done += got
     return content
+
+
+# -- through Dask ----------------------------------------------------------------------------------
+
+
+def begin(function: Any, *arguments: Any, **options: Any) -> tuple[threading.Thread, list[Any]]:
+    """Call a function in another thread; return it, and a list that gets the result or error."""
+    ended: list[Any] = []
+
+    def call() -> None:
+        try:
+            ended.append(function(*arguments, **options))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=call, name="accelerando-call", daemon=True)
+    thread.start()
+    return thread, ended
+
+
+def send_to(client: Any, content: Any, worker: str) -> Any:
+    """Scatter an object to one worker, for which Dask waits; raise ``TimeoutError`` if it hangs."""
+    thread, ended = begin(client.scatter, content, workers=[worker], hash=False)
+    silent, before = 0.0, None
+    thread.join(_BEAT_SECONDS)
+    while thread.is_alive():
+        seen = workers_of(client).get(worker, {}).get("last_seen")
+        silent, before = silent + _BEAT_SECONDS if seen == before else 0.0, seen
+        if silent >= SILENT_SECONDS:
+            raise TimeoutError(f"Worker {worker} hangs.")
+        thread.join(_BEAT_SECONDS)
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]

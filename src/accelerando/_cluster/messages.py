@@ -362,11 +362,12 @@ class TaskEnd:
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What Dask knows now: all workers, the tasks of ranks that ended, workers that are closing."""
+    """What Dask knows now: workers, tasks of ranks that ended, workers that close or hang."""
 
     workers: tuple[str, ...]
     tasks: Mapping[RankId, TaskEnd] = field(default_factory=dict)
     closing: tuple[str, ...] = ()
+    hanging: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -391,8 +392,7 @@ class Tick:
 
 
 Answer: TypeAlias = RankReady | SegmentEnded | RankRaised | StateSent | BatchesEvaluated
-Report: TypeAlias = CheckpointSent | BatchSizeChanged | RanksAllowed | UpdateTimed
-RankEvent: TypeAlias = Answer | Report
+RankEvent: TypeAlias = Answer | CheckpointSent | BatchSizeChanged | RanksAllowed | UpdateTimed
 WorkerEvent: TypeAlias = WorkerJoined | WorkerLeft | LeaveRequested
 Call: TypeAlias = TrainEpoch | EvaluateBatches | Collect | Close
 DriverEvent: TypeAlias = Call | Interrupt | Surveyed | ProgressSeen | RankNotStarted | Tick

@@ -77,8 +77,7 @@ def ends_by_sigterm(worker: Any) -> bool:
     handler = signal.getsignal(signal.SIGTERM)
     below_nanny = bool(worker.nanny) and handler is signal.SIG_DFL
     of_dask = getattr(handler, "__module__", None) == "distributed._signals"
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    return in_main_thread and (below_nanny or of_dask)
+    return _in_main_thread() and (below_nanny or of_dask)
 
 
 # -- on the scheduler -----------------------------------------------------------------------------
@@ -321,10 +320,7 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
 
 @contextmanager
 def shielded(client: Any) -> Iterator[None]:
-    """Let no worker of a client's cluster end by Ctrl-C inside the block.
-
-    The one implementation for fits and searches.
-    """
+    """Let no worker of a client's cluster end by Ctrl-C inside the block."""
     name = f"accelerando-shield-{uuid.uuid4().hex[:12]}"
     nannies = not isinstance(client.cluster, LocalCluster)  # whose nannies are in this process
     with contextlib.ExitStack() as stack:
@@ -360,7 +356,6 @@ def _without_the_silent(name: str, function: Any, *arguments: Any, **options: An
     one with a wrong ``--interface``, and then raises, although the others have answered. Calls with
     the same `name` take turns: a plugin that is registered late is not removed before.
     """
-    errors: list[BaseException] = []
     before = _talking.get(name)
 
     def call() -> None:
@@ -368,17 +363,16 @@ def _without_the_silent(name: str, function: Any, *arguments: Any, **options: An
             before.join()
         try:
             function(*arguments, **options)
-        except BaseException as error:
-            errors.append(error)
-        if _talking.get(name) is thread:
-            del _talking[name]
+        finally:
+            if _talking.get(name) is threading.current_thread():
+                del _talking[name]
 
-    thread = threading.Thread(target=call, name="accelerando-plugin", daemon=True)
-    _talking[name] = thread
-    thread.start()
+    thread, ended = direct.begin(call)
     thread.join(_ANSWER_SECONDS)
-    if errors and not isinstance(errors[0], OSError):
-        raise errors[0]
+    if thread.is_alive():
+        _talking[name] = thread
+    if ended and isinstance(ended[0], BaseException) and not isinstance(ended[0], OSError):
+        raise ended[0]
 
 
 def _end(name: str, dask_worker: Any = None) -> None:

@@ -19,6 +19,7 @@ import cloudpickle
 import torch
 from distributed import get_worker, secede
 
+from accelerando._cluster.direct import SILENT_SECONDS, send_to
 from accelerando._cluster.driver.placement import Placed, place
 from accelerando._cluster.job import ClusterJob, RankSpec
 from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone
@@ -96,6 +97,8 @@ class Candidates:
         self.limits: dict[str, int] = {}
         self._fit: set[str] = set()
         self._retry_at: dict[str, float] = {}
+        self._beats: dict[str, tuple[Any, float]] = {}  # the last heartbeat, and when it was new
+        self._looked = 0.0
 
     def among(self, workers: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the workers that can run a rank.
@@ -120,6 +123,22 @@ class Candidates:
                 self.unfit[worker] = why
                 self.log("unfit", f"Worker {worker} {why}. It is not used.")
         return tuple(worker for worker in workers if worker in self._fit)
+
+    def doubt(self, worker: str) -> None:
+        """Ask a worker again before it is used: it has left or hangs."""
+        self._fit.discard(worker)
+
+    def hanging(self, workers: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the workers whose last heartbeat is old; called about once a second."""
+        now = time.monotonic()
+        if now - self._looked > SILENT_SECONDS / 2:  # this process did not look, or hung itself
+            self._beats = {}
+        self._looked = now
+        for worker, facts in workers.items():
+            seen = facts.get("last_seen")
+            if seen is None or self._beats.get(worker, (None, now))[0] != seen:
+                self._beats[worker] = seen, now
+        return tuple(w for w in workers if now - self._beats[w][1] > SILENT_SECONDS)
 
     def remarks(self, died: Iterable[str]) -> str:
         """Return what is known about workers that are not used, and about those that died."""
@@ -210,8 +229,8 @@ class RankTasks:
             again = bool(self._data) or self._resent
             try:
                 data = place(client, self.job.content, self.job.owners, worker, again=again)
-                self._data = [client.scatter(self._spec, workers=[worker], hash=False), data]
-            except (OSError, TimeoutError, KeyError):  # the worker that was to receive them left
+                self._data = [send_to(client, self._spec, worker), data]
+            except (OSError, TimeoutError, KeyError):  # the worker has left, or hangs
                 return False
         self._futures[rank] = client.submit(
             serve,

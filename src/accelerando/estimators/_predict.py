@@ -61,9 +61,6 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
     parts = [multi_indexing(X, slice(start, start + step)) for start in range(0, n_examples, step)]
     with shielded(net.client):  # Ctrl-C is for this process
         sealed = net.client.scatter(_Sealed(content), hash=False, broadcast=True)
-        parts = [
-            multi_indexing(X, slice(start, start + step)) for start in range(0, n_examples, step)
-        ]
         found = net.client.gather(
             [net.client.submit(predict_part, sealed, part, method, pure=False) for part in parts]
         )

@@ -9,6 +9,7 @@ from accelerando._cluster.messages import (
     Close,
     ProgressSeen,
     RankNotStarted,
+    RankReady,
     RanksAllowed,
     Surveyed,
     TaskEnd,
@@ -59,10 +60,39 @@ def test_a_task_that_could_not_be_submitted_is_tried_with_the_next_survey():
     fit.epoch()
     assert fit.on(RankNotStarted("rank-1")) == ["log resend"]
     assert texts(fit, "resend") == [
-        "Worker b left before it received the data; another worker is tried."
+        "Worker b left, or hangs, before it received the data; another one is tried."
     ]
     assert fit.on(Tick()) == [], "not at once: that would be a busy loop"
     assert fit.on(Surveyed(("a", "b", "c")))[0] == "StartRank rank-3 b"
+
+
+def test_ranks_that_start_on_workers_that_hang_are_not_awaited():
+    fit = Fit()
+    fit.epoch()
+    fit.on(RankReady("rank-0"))
+    fit.on(RankReady("rank-2"))
+    assert fit.state.phase is Phase.GATHERING
+    did = fit.on(Surveyed(("a", "b", "c"), hanging=("b",)))
+    assert did[0] == "log silent"
+    assert fit.state.phase is Phase.TRAINING
+    assert fit.state.members == ("rank-0", "rank-2")
+    assert "CancelTask rank-1" not in did
+    fit.on(RankReady("rank-1"))
+    assert fit.state.ranks["rank-1"].status == "ready", "it may come later"
+
+
+def test_another_rank_is_asked_if_the_worker_of_the_first_hangs():
+    fit = Fit().start()
+    fit.end()
+    assert fit.state.phase is Phase.COLLECTING
+    [asked] = fit.state.requests
+    worker = fit.state.ranks[asked].worker
+    fit.on(Surveyed(WORKERS[:3], hanging=tuple(w for w in WORKERS if w != worker)))
+    assert list(fit.state.requests) == [asked]
+    fit.on(Surveyed(WORKERS[:3], hanging=(worker,)))
+    assert fit.state.ranks[asked].status == "silent"
+    [other] = fit.state.requests
+    assert other != asked
 
 
 @pytest.mark.parametrize("status", ["cancelled", "killed"])

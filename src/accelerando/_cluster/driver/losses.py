@@ -56,7 +56,7 @@ def not_started(turn: Turn, rank: RankId) -> None:
     turn.state.workers = tuple(other for other in turn.state.workers if other != worker)
     turn.log(
         "resend",
-        f"Worker {worker} left before it received the data; another worker is tried.",
+        f"Worker {worker} left, or hangs, before it received the data; another one is tried.",
     )
 
 
@@ -209,8 +209,15 @@ def worker_joined(turn: Turn, worker: str) -> None:
 
 
 def follow_leaving(turn: Turn, event: messages.Surveyed) -> None:
-    """Follow workers that are closing, have left, or stay after all."""
+    """Follow workers that are closing, have left, or stay after all.
+
+    Do not wait for the start of a rank on a worker that hangs, nor for its answer; it may come
+    later. Members that train notice by themselves that one of them hangs.
+    """
     state = turn.state
+    if event.hanging:
+        awaited = [*turn.with_status("starting"), *state.requests]
+        pool.silence(turn, [r for r in awaited if state.ranks[r].worker in event.hanging])
     for worker in event.closing:
         leave_requested(turn, worker)
     occupied = {info.worker for info in state.ranks.values()}

@@ -18,6 +18,7 @@ from dask.base import tokenize
 from distributed import wait
 from torch.utils.data import Dataset, default_collate
 
+from accelerando._cluster.direct import send_to
 from accelerando._cluster.messages import RankId
 from accelerando._engine.data.chunks import ChunkFeed, share_out
 from accelerando._engine.data.feed import ArrayFeed, Feed, Order, Rows, leaves, map_leaves
@@ -171,8 +172,8 @@ class ValidationPlan:
 
 def shares_memory(some: Any, others: Any) -> bool:
     """Return True if two trees of arrays are the same memory."""
-    pairs = list(zip(leaves(some), leaves(others), strict=False))
-    return len(leaves(some)) == len(leaves(others)) and all(_same_memory(a, b) for a, b in pairs)
+    ours, theirs = leaves(some), leaves(others)
+    return len(ours) == len(theirs) and all(map(_same_memory, ours, theirs))
 
 
 def _same_memory(a: Any, b: Any) -> bool:
@@ -213,8 +214,7 @@ def place(
     worker : str
         Receives the data; other workers fetch them from it.
     again : bool
-        Send the data even if they were sent before: the last worker that had them is gone. The
-        status of a future may still be "finished" then.
+        Send the data even if the status of their future is "finished": who had them is gone.
     """
     if not owners:
         return _scatter(client, content, worker)
@@ -232,7 +232,7 @@ def place(
 
 def _scatter(client: Any, content: Any, worker: str) -> Any:
     try:
-        return client.scatter(Placed(content), workers=[worker], hash=False)
+        return send_to(client, Placed(content), worker)
     except (TypeError, AttributeError, PicklingError) as error:
         kind = type(content[0]).__name__
         cause = error.__cause__ or error

@@ -261,7 +261,8 @@ class ClusterTrainer:
                 raise self._without_scheduler("Dask's client has given up")
             known = workers_of(self.job.client)
             workers, closing = self.candidates.among(known), closing_among(known)
-            yield messages.Surveyed(workers, self.tasks.ended(), closing)
+            hanging = self.candidates.hanging(known)
+            yield messages.Surveyed(workers, self.tasks.ended(), closing, hanging)
         else:
             yield messages.Tick()
 
@@ -282,6 +283,7 @@ class ClusterTrainer:
             case actions.StartRank(rank, worker):
                 self._announce("starting", len(self.state.workers))
                 if not self.tasks.start(rank, worker):
+                    self.candidates.doubt(worker)
                     self._later.append(messages.RankNotStarted(rank))
             case actions.Send(rank, command):
                 self.mailbox.send(rank, command)
