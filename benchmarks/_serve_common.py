@@ -54,7 +54,7 @@ class Line:
     def __init__(self, host, port):
         self.host, self.port = host, port
         self.reader = self.writer = None
-        self.token = ""
+        self.token, self.sent_at = "", 0.0
 
     async def send(self, method, path, body=None):
         """Status and JSON of the answer. OSError or EOFError: the line is broken."""

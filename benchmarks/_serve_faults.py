@@ -115,7 +115,7 @@ async def clock_jump(server, crowd, file):
 async def damaged_file(server, crowd, folder):
     """Most pages of the database are overwritten while it is in use."""
     await crowd.reach(0.4)
-    before = [query for query, _, _ in crowd.acknowledged]
+    before = list(crowd.acknowledged)
     saved = folder / "backup.zip"
     backed_up = await asyncio.to_thread(
         subprocess.run,
@@ -133,16 +133,29 @@ async def damaged_file(server, crowd, folder):
             stream.write(os.urandom(4096))
     for pid in server.children()["web"]:
         os.kill(pid, signal.SIGKILL)  # its memory is intact, and would hide the damage
-    await asyncio.sleep(0.3)  # replies that were on their way
-    at_damage = len(crowd.acknowledged)
+        while running(pid):
+            await asyncio.sleep(0.001)
+    killed, arrived = time.perf_counter(), len(crowd.acknowledged)
     noticed = await until(server.url, lambda status, found: found["database"] == "damaged")
+    await asyncio.sleep(1.0)  # people go on sending
     crowd.over = True
+    later = crowd.sent_at[arrived:]
     return {
         "seen": "/health 503 damaged",
         "noticed after s": noticed,
-        "acknowledged meanwhile": len(crowd.acknowledged) - at_damage,
+        # What was sent to the process that was killed may have been answered before.
+        "replies on their way": sum(sent < killed for sent in later),
+        "acknowledged meanwhile": sum(sent >= killed for sent in later),
         "before the backup": before,
     }
+
+
+def running(pid):
+    """Whether a process still runs; one whose parent has not asked for its end does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def preload(store, name, n_answers, seed=0):

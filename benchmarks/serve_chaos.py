@@ -37,7 +37,7 @@ class Crowd:
     def __init__(self, place, wanted, seed, rate=20.0):
         self.place, self.wanted, self.rate = place, wanted, rate
         self.random = random.Random(seed)
-        self.acknowledged = []
+        self.acknowledged, self.sent_at = [], []  # of each answer, and when it was sent
         self.sent_again = self.refused = 0
         self.over = self.endless = False
 
@@ -49,6 +49,7 @@ class Crowd:
     async def ask(self, line, method, path, body=None):
         """Like a page: again until there is a reply. 4xx would be final; there must be none."""
         while not self.over:
+            line.sent_at = clock()
             try:
                 status, reply = await line.send(method, path, body)
             except (OSError, EOFError):
@@ -76,6 +77,7 @@ class Crowd:
             if session is None:
                 break
             self.acknowledged.append((query["id"], winner, session["stored"]))
+            self.sent_at.append(line.sent_at)
             await asyncio.sleep(self.random.expovariate(self.rate))
         line.close()
 
@@ -148,7 +150,7 @@ def measure(kind, fault, options, wanted):
         if fault == "damaged file":
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(30)
-            return row | after_damage(folder, row.pop("before the backup"))
+            return row | after_damage(folder, row.pop("before the backup"), crowd.refused)
         return row | compare(server, crowd, history)
 
 
@@ -176,8 +178,9 @@ def compare(server, crowd, history):
     }
 
 
-def after_damage(folder, acknowledged):
+def after_damage(folder, acknowledged, refused_answers):
     """A damaged database is not served again; its backup has all that was acknowledged before."""
+    acknowledged = {str(query): str(winner) for query, winner, _ in acknowledged}
     command = [sys.executable, "-m", "accelerando", "crowd"]
     refused = subprocess.run(
         [*command, "serve", str(folder), "--port", "0"],
@@ -192,14 +195,16 @@ def after_damage(folder, acknowledged):
         store.check()
         with store.read() as connection:
             snapshot = experiments.find(connection, "chaos")
-        there = [str(row["query"]) for row in export.rows(store.read, snapshot)]
+        rows = list(export.rows(store.read, snapshot))
         store.close()
+    there = [str(row["query"]) for row in rows]
+    winners = {str(row["query"]): str(row["winner"]) for row in rows}
     said = refused.stderr.strip().splitlines()
     return {
         "lost": len(set(acknowledged) - set(there)),
         "doubled": len(there) - len(set(there)),
-        "changed": 0,  # nothing can be compared with the damaged file
-        "refused": 0,
+        "changed": sum(winners.get(query, win) != win for query, win in acknowledged.items()),
+        "refused": refused_answers,
         "says": said[-1] if said else "",
         "well": refused.returncode == 2 and len(said) == 1 and "crowd restore" in said[0],
     }
