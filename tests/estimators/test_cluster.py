@@ -282,3 +282,8 @@ def test_a_trainer_is_not_pickled_with_the_estimator():
     copy = pickle.loads(pickle.dumps(net))
     assert copy.client is None
     assert copy._trainer_ is None
+
+
+def test_the_client_of_a_data_set_is_no_data(client):
+    opened = SimpleNamespace(scale=0.5, future=client.submit(int, 3), client=client)
+    assert module.describe_data(opened) == {"dataset.scale": "0.5"}
