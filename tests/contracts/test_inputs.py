@@ -6,14 +6,17 @@ and classes 0, 1, 2, and its predictions are in the terms of the row.
 
 from __future__ import annotations
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from scipy import sparse
 from torch import nn
+from torch.utils.data import IterableDataset
 
 from accelerando import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
+from accelerando.exceptions import UnsupportedError
 from tests.nets import parameters_of
 
 rng = np.random.default_rng(0)
@@ -115,3 +118,50 @@ def test_two_classes_of_a_binary_classifier(where, request):
     assert net.predict_proba(X).shape == (120, 2)
     with pytest.raises(ValueError, match=r"Only binary classification .* y has 3 classes"):
         fit(X, Y, NeuralNetBinaryClassifier, module__outputs=1)
+
+
+SHARDS = {"data": "shard", "train_split": None, "min_workers": 2, "max_workers": 2}
+
+
+class Soft(Net):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+@pytest.mark.parametrize(("module", "criterion"), [(Net, nn.CrossEntropyLoss), (Soft, nn.NLLLoss)])
+def test_chunks_tell_the_criterion_and_are_converted(module, criterion, client):
+    parts = da.from_array(X.astype("float64"), chunks=(40, 4)), da.from_array(Y, chunks=40)
+    net = fit(*parts, module=module, client=client, **SHARDS)
+    assert type(net.criterion_) is criterion
+    plain = [da.from_array(part, chunks=40) for part in (X, Y)]
+    explicit = fit(*plain, module=module, client=client, criterion=criterion, **SHARDS)
+    assert torch.allclose(parameters_of(net), parameters_of(explicit), atol=1e-6)
+    assert np.allclose(net.predict_proba(X).sum(1), 1, atol=1e-5)
+    assert net.n_features_in_ == 4
+
+
+def test_chunks_of_one_value_per_row(client):
+    y = X @ [1.0, 2.0, 3.0, 4.0]
+    settings = {"module__outputs": 1, "lr": 0.05, "max_epochs": 30, "client": client, **SHARDS}
+    parts = da.from_array(X, chunks=(40, 4)), da.from_array(y, chunks=40)
+    net = fit(*parts, NeuralNetRegressor, **settings)
+    assert net.predict(X).shape == y.shape
+    assert net.score(X, y) > 0.99
+
+
+def test_chunks_keep_their_classes(client):
+    parts = da.from_array(X, chunks=(40, 4)), da.from_array(10 * Y - 7, chunks=40)
+    with pytest.raises(UnsupportedError, match=r'The classes in y .*data="shard" leaves y'):
+        fit(*parts, client=client, **SHARDS)
+
+
+def test_ranks_do_not_guess_the_criterion_of_a_stream(client):
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return zip(X, Y, strict=True)
+
+    settings = {"train_split": None, "client": client, "min_workers": 2, "max_workers": 2}
+    with pytest.raises(UnsupportedError, match=r'criterion="auto" looks .* a Stream .* Pass crit'):
+        fit(Stream(), None, **settings)
+    net = fit(Stream(), None, criterion=nn.CrossEntropyLoss, **settings)
+    assert net.history[-1]["train_loss"] < net.history[0]["train_loss"]

@@ -12,6 +12,8 @@ import skorch
 import torch
 from sklearn.base import is_classifier
 from sklearn.utils import get_tags
+from skorch.dataset import Dataset
+from skorch.helper import predefined_split
 from torch import nn
 
 from accelerando import NeuralNetBinaryClassifier
@@ -118,6 +120,21 @@ def test_rows_held_out_are_scored_with_labels():
     named = net_with(train_split=split).fit(X, np.where(Y, "yes", "no"))
     numbered = net_with(train_split=split).fit(X, Y)
     assert named.history[-1]["valid_acc"] == numbered.history[-1]["valid_acc"] > 0.8
+
+
+def test_validation_rows_of_the_user_are_converted():
+    names = np.where(Y, "yes", "no")
+    net = net_with(train_split=predefined_split(Dataset(X, names))).fit(X, names)
+    assert net.history[-1]["valid_acc"] == net.score(X, names) > 0.8
+
+
+def test_later_calls_know_the_classes_of_the_first():
+    names = np.where(Y, "yes", "no")
+    net = net_with().partial_fit(X, names).partial_fit(X[Y == 1], names[Y == 1])
+    plain = net_with().partial_fit(X, Y).partial_fit(X[Y == 1], Y[Y == 1])
+    assert torch.equal(parameters_of(net), parameters_of(plain))
+    with pytest.raises(ValueError, match=r"y holds .*'maybe', which is none of the classes"):
+        net.partial_fit(X[:2], np.array(["yes", "maybe"]))
 
 
 @pytest.mark.parametrize(

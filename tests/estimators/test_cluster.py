@@ -314,3 +314,8 @@ def test_a_data_set_is_described_by_its_numbers_texts_and_arrays():
         "dataset.X",
         "dataset.stages[1]['p']",
     }
+
+
+def test_the_client_of_a_data_set_is_no_data(client):
+    opened = SimpleNamespace(scale=0.5, future=client.submit(int, 3), client=client)
+    assert module.describe_data(opened) == {"dataset.scale": "0.5"}

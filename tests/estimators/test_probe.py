@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 from accelerando import NeuralNetClassifier
-from accelerando.estimators._probe import Recipe, is_distribution
+from accelerando.estimators._probe import Recipe, is_distribution, probe
 from accelerando.exceptions import UnsupportedError
 from tests.nets import MLP, parameters_of
 
@@ -114,10 +115,24 @@ def test_names_are_in_files(digits, tmp_path):
     assert Recipe.of(net._recipe_.plain()).labels.tolist() == net.classes_.tolist()
 
 
+def test_asking_the_module_changes_nothing(digits):
+    class Noisy(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x + torch.randn_like(x))
+
+    net = net_with(Noisy(nn.BatchNorm1d(64), nn.Linear(64, 10))).initialize()
+    before, state = deepcopy(net.module_.state_dict()), torch.get_rng_state()
+    assert probe(net, *digits, {}).shape == (16, 10)
+    assert torch.equal(torch.get_rng_state(), state)
+    after = net.module_.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
 def test_lazy_modules(digits):
     net = net_with(Lazy, optimizer=torch.optim.Adam, lr=0.01, max_epochs=8).fit(*digits)
     assert net.module_.first.in_features == 64
     assert net.score(*digits) > 0.6
+    torch.manual_seed(1)  # which random_state does not follow
     again = net_with(Lazy, optimizer=torch.optim.Adam, lr=0.01, max_epochs=8).fit(*digits)
     assert torch.equal(parameters_of(net), parameters_of(again))
 

@@ -46,6 +46,12 @@ def test_validation_rows_of_the_user_are_converted():
     assert net.history[-1]["valid_acc"] == pytest.approx(net.score(X, NAMES))
 
 
+def test_validation_rows_of_one_value_are_converted():
+    y = X @ [1.0, 2.0, 3.0]
+    net = regressor(train_split=predefined_split(Dataset(X, y)), max_epochs=2).fit(X, y)
+    assert net.history[-1]["valid_loss"] == pytest.approx(np.mean((net.predict(X) - y) ** 2))
+
+
 def test_weights_of_named_classes():
     net = net_with().fit(X, NAMES, class_weight={"a": 1.0, "b": 3.0})
     assert list(net.classes_) == ["a", "b"]

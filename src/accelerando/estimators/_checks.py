@@ -269,7 +269,7 @@ def _need_nothing(net: Any, X: Any, y: Any) -> bool:
     The classes of a classifier are then 0, 1, 2, ...
     """
     if hasattr(X, "lengths"):
-        return True
+        return False  # chunks of a Dask array
     first: Any = next(iter(net.get_all_learnable_params()), (None, None))[1]
     types = str(X.dtype)[-7:], str(getattr(first, "dtype", None))[-7:], str(y.dtype)[-5:]
     if types != ("float32", "float32", "int64") or torch.nn.parameter.is_lazy(first):

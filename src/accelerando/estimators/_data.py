@@ -286,3 +286,40 @@ def chunks_of(net: Any, X: Any, y: Any) -> Chunks:
     if len(X) != len(y):
         raise ValueError(f"X has {len(X)} rows and y has {len(y)}.")
     return compute_chunks(net.client, X, y, net.worker_timeout)
+
+
+def first_rows(client: Any, chunks: Chunks, rows: int) -> Any:
+    """Return the first rows of the first chunk that has any, as two arrays."""
+    place = next(place for place, length in enumerate(chunks.lengths) if length)
+    return client.submit(_head, chunks.futures[place], rows, pure=False).result()
+
+
+def converted_chunks(client: Any, chunks: Chunks, before: Any, after: Any) -> Chunks:
+    """Let the cluster convert all chunks as their first rows were.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the cluster.
+    chunks : Chunks
+        Of all rows.
+    before, after : pair of arrays
+        The first rows of `X` and `y`, as they were and as they are trained on.
+    """
+    same = all(one is other for one, other in zip(before, after, strict=True))
+    if same or not all(isinstance(part, np.ndarray) for part in after):
+        return chunks
+    kinds = [(part.dtype, part.shape[1:]) for part in after]
+    futures = client.map(_as_kinds, chunks.futures, kinds=kinds, pure=False)
+    return Chunks(futures, chunks.lengths, chunks.classes)
+
+
+def _head(pair: list[Any], rows: int) -> list[Any]:
+    return [part[:rows] for part in pair]
+
+
+def _as_kinds(pair: list[Any], kinds: list[tuple[Any, tuple[int, ...]]]) -> list[Any]:
+    return [
+        np.ascontiguousarray(part.reshape(len(part), *shape), dtype=dtype)
+        for part, (dtype, shape) in zip(pair, kinds, strict=True)
+    ]

@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from accelerando._engine.data.feed import leaves, map_leaves
 from accelerando.estimators._probe import (
+    PROBED_ROWS,
     change,
     decide_criterion,
     head,
@@ -23,6 +24,7 @@ from accelerando.estimators._probe import (
     probe,
     reads_itself,
     refuse_lazy,
+    refuse_stream,
     undecided,
 )
 from accelerando.estimators._skorch import has_custom_loss
@@ -58,7 +60,7 @@ def convert(
             "gradients. Keep real and imaginary parts as two parameters."
         )
     if hasattr(X, "lengths"):
-        return X, y  # chunks, which were converted on the cluster
+        return _convert_chunks(net, X, fit_params, early=early), y
     is_dataset = isinstance(X, Dataset) or reads_itself(net)
     outputs = None
     if not is_dataset:
@@ -71,9 +73,27 @@ def convert(
         refuse_lazy(X, outputs)
     if early or isinstance(outputs, torch.Tensor):
         decide_criterion(net, outputs)
+        refuse_stream(net, X)
     if is_dataset:
         return X, y
     return X, convert_y(net, y, outputs if isinstance(outputs, torch.Tensor) else None)
+
+
+def _convert_chunks(net: Any, chunks: Any, fit_params: Mapping[str, Any], *, early: bool) -> Any:
+    """Return chunks of a Dask array with the types and shapes that their first rows get."""
+    from accelerando.estimators._data import converted_chunks, first_rows
+
+    if not len(chunks):
+        return chunks
+    X, y = first_rows(net.client, chunks, PROBED_ROWS)
+    found = convert(net, X, y, fit_params, early=early)
+    if net._recipe_.labels is not None:
+        raise UnsupportedError(
+            f"The classes in y are not the numbers of outputs (y begins with {y[:3].tolist()}), "
+            'and data="shard" leaves y where it is. Pass y as 0, 1, 2, …: '
+            "y.map_blocks(lambda labels: np.searchsorted(classes, labels))."
+        )
+    return converted_chunks(net.client, chunks, (X, y), found)
 
 
 def as_arrays(net: Any, X: Any, y: Any) -> tuple[Any, Any]:

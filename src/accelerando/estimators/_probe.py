@@ -22,7 +22,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 
 from accelerando._engine.data.feed import ArrayBatches, unpack
 from accelerando._engine.runtime.process import RNG_LOCK
-from accelerando.estimators._skorch import in_memory
+from accelerando.estimators._skorch import has_custom_loss, in_memory
 from accelerando.exceptions import UnsupportedError
 
 PROBED_ROWS = 16
@@ -113,8 +113,8 @@ def probe(net: Any, X: Any, y: Any, fit_params: Mapping[str, Any]) -> Any:
     """
     state = getattr(net, "_state_", None)
     seeded, lazy = getattr(state, "seeded", False), is_lazy(net)
-    if isinstance(X, IterableDataset) or (isinstance(X, Dataset) and not _has_items(X)):
-        return None  # reading a stream would consume it
+    if is_stream(X):
+        return None  # reading it would consume it
     try:
         with (
             RNG_LOCK,
@@ -142,11 +142,14 @@ def probe(net: Any, X: Any, y: Any, fit_params: Mapping[str, Any]) -> Any:
     return outputs if isinstance(outputs, torch.Tensor) else None
 
 
-def _has_items(dataset: Any) -> bool:
+def is_stream(X: Any) -> bool:
+    """Return True for a data set without numbered items."""
+    if isinstance(X, IterableDataset) or not isinstance(X, Dataset):
+        return isinstance(X, IterableDataset)
     try:
-        return len(dataset) > 0
+        return len(X) == 0  # type: ignore[arg-type]
     except TypeError:
-        return False
+        return True
 
 
 def refuse_lazy(X: Any, outputs: Any) -> None:
@@ -168,6 +171,17 @@ def undecided(net: Any) -> bool:
     """Return True if ``criterion="auto"`` has still to look at the outputs."""
     auto = isinstance(net.criterion, str) and net.criterion == "auto"
     return auto and net._recipe_.logits is None
+
+
+def refuse_stream(net: Any, X: Any) -> None:
+    """Refuse to guess the criterion of ranks, which have it before they read a stream."""
+    if net.client is not None and undecided(net) and is_stream(X) and not has_custom_loss(net):
+        raise UnsupportedError(
+            'criterion="auto" looks at the outputs for the first rows, and reading those of a '
+            f"{type(X).__name__} before the ranks do would consume them. Pass "
+            "criterion=nn.CrossEntropyLoss if the module returns logits, or nn.NLLLoss if it "
+            "returns probabilities."
+        )
 
 
 def is_distribution(outputs: torch.Tensor) -> bool:
