@@ -173,6 +173,8 @@ def test_a_plugin_that_is_registered_late_is_removed_after_that(monkeypatch):
     answered, order = threading.Event(), []
 
     class Slow:
+        status = "running"
+
         def register_plugin(self, plugin):
             answered.wait()
             order.append("registered")

@@ -27,7 +27,6 @@ from distributed import LocalCluster, NannyPlugin, SchedulerPlugin, WorkerPlugin
 from accelerando._cluster import direct
 from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone, new_secret
 from accelerando._cluster.messages import LeaveRequested, WorkerEvent, WorkerJoined, WorkerLeft
-from accelerando._cluster.scheduler import is_connected
 from accelerando._dask import (
     drop_late,
     forget_plugin,
@@ -314,7 +313,7 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
     finally:
         unregister(client, leave.name)
         with contextlib.suppress(Exception):
-            if is_connected(client):
+            if client.status == "running":
                 client.unregister_scheduler_plugin(plugin.name)
 
 
@@ -340,7 +339,7 @@ def register(client: Any, plugin: Any) -> None:
 
 def unregister(client: Any, name: str, *, nanny: bool = False) -> None:
     """Remove a plugin from all workers, or nannies; there are none without a scheduler."""
-    if not is_connected(client):
+    if client.status != "running":
         return
     try:
         _without_the_silent(name, client.unregister_worker_plugin, name, nanny=nanny)

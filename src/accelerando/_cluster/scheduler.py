@@ -7,11 +7,6 @@ from typing import Any
 from accelerando.exceptions import ClusterError
 
 
-def is_connected(client: Any) -> bool:
-    """Return True if the client can talk to its scheduler now; otherwise a request would wait."""
-    return bool(client.status == "running")
-
-
 def has_given_up(client: Any) -> bool:
     """Return True if the client has lost its scheduler, and has not found it again in time."""
     return client.status in ("closed", "closing")

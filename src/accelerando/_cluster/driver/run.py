@@ -27,7 +27,7 @@ from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
-from accelerando._cluster.scheduler import has_given_up, scheduler_gone
+from accelerando._cluster.scheduler import scheduler_gone
 from accelerando._dask import (
     ClusterScaling,
     closing_among,
@@ -257,7 +257,7 @@ class ClusterTrainer:
         now = time.monotonic()
         if now > self._survey_at:
             self._survey_at = now + _SURVEY_SECONDS
-            if has_given_up(self.job.client):  # the mailbox may be in this process
+            if self.job.client.status in ("closed", "closing"):  # the mailbox may be here
                 raise self._without_scheduler("Dask's client has given up")
             known = workers_of(self.job.client)
             workers, closing = self.candidates.among(known), closing_among(known)
