@@ -118,7 +118,7 @@ def test_watches_an_experiment(lab: Lab, open_window: OpenWindow) -> None:
     page.mouse.up()
     assert points.nth(3).get_attribute("transform") != zoomed
     page.get_by_role("button", name="Show all").click()
-    points.last.hover()  # the one on top of all others
+    points.last.locator(".picture").hover()  # the one on top of all others
     expect(page.locator("#map .chart-tip")).to_contain_text("asked about")
 
     for plot in ("activity", "arrivals", "response-time", "latency", "coverage"):
