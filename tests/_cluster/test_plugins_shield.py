@@ -9,8 +9,19 @@ from types import SimpleNamespace
 
 import cloudpickle
 import pytest
+from distributed import Client, LocalCluster
 
 from accelerando._cluster import plugins
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Workers that no other test has touched."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
 
 
 def test_workers_of_the_same_terminal_ignore_ctrl_c_until_the_last_fit_ends():

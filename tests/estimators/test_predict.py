@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from distributed import Client, LocalCluster
 from torch import nn
 
 from accelerando.exceptions import UnsupportedError
@@ -136,7 +137,18 @@ class Listening(nn.Linear):
         return torch.full((len(x), 10), float(ignores_ctrl_c()))
 
 
-def test_workers_ignore_ctrl_c_while_they_predict_and_not_afterwards(digits, client):
+@pytest.fixture
+def own_client():
+    """Workers that no other test has touched."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_workers_ignore_ctrl_c_while_they_predict_and_not_afterwards(digits, own_client):
+    client = own_client
     X = digits[0][:256]
     net = classifier(Listening, batch_size=64, client=client, predict_nonlinearity=None)
     net.initialize()
