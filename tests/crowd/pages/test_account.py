@@ -122,6 +122,8 @@ def test_codes_of_an_app(lab: Lab, open_window: OpenWindow, ear: Ear) -> None:
     page = open_window()
     sign_in(page, lab, "careful", OWN, "/experiments-account")
     page.get_by_role("button", name="Set up an app").click()
+    expect(page.locator("#codes-key")).not_to_be_empty()  # the server makes it
+    expect(page.locator("#codes-key")).to_be_visible()
     key = page.locator("#codes-key").inner_text()
     page.get_by_label("Code that the app shows").fill("000000")
     page.get_by_label("Password to confirm").fill(OWN)
