@@ -11,8 +11,9 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from distributed.utils import get_mp_context
 from sklearn.datasets import load_digits
+
+from tests.start_warm import METHOD, start_workers_warm
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes of the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,22 +37,13 @@ _SECOND_TRY = ("tests/crowd/pages/",)
 # They start first when two processes share the files, so that none of these is alone at the end.
 _LONG = (*_REAL, "tests/test_docs.py", "tests/test_examples.py", "tests/contracts/")
 
-_METHOD = "distributed.worker.multiprocessing-method"
-
-
-def start_workers_warm():
-    """Fork workers of Dask clusters from a process that imports ``tests.warm`` once."""
-    dask.config.set({_METHOD: "forkserver"})
-    get_mp_context().set_forkserver_preload(["tests.warm"])  # instead of Dask's own list
-
-
 start_workers_warm()
 
 
 @pytest.fixture
 def cold():
     """Workers that start as a user's do, and import what they need while others train."""
-    with dask.config.set({_METHOD: "spawn"}):
+    with dask.config.set({METHOD: "spawn"}):
         yield
 
 

@@ -2,7 +2,7 @@
 
 A worker that starts as a user's does spends seconds of computing time on imports, and the tests
 start many of them. So they are forked from a process that has imported this
-module, see ``start_workers_warm`` in ``conftest.py``. The fixture ``cold`` is for tests of what
+module, see ``start_workers_warm`` in ``start_warm.py``. The fixture ``cold`` is for tests of what
 happens while a worker is not ready yet.
 """
 

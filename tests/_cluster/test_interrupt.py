@@ -58,8 +58,10 @@ SCRIPT = """
     from tests._cluster.helpers import cluster_of, when
     from tests._cluster.test_interrupt import Announcing, Between
     from tests.nets import classifier
+    from tests.start_warm import start_workers_warm
 
     if __name__ == "__main__":
+        start_workers_warm()
         rng = np.random.default_rng(0)
         X, y = rng.normal(size=(200, 64)).astype("float32"), np.arange(200) % 10
         with cluster_of(2) as cluster, Client(cluster) as client:
@@ -133,7 +135,9 @@ CELL = """
     from distributed import Client
     from tests._cluster.helpers import Paced, cluster_of, when
     from tests.nets import classifier
+    from tests.start_warm import start_workers_warm
 
+    start_workers_warm()
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 64)).astype("float32"), np.arange(200) % 10
     cluster = cluster_of(2)

@@ -1,15 +1,16 @@
 """A scheduler that is killed while a fit or a search runs; real processes, SIGKILL."""
 
+import asyncio
+import json
 import os
 import re
-import subprocess
-import sys
 import threading
-from pathlib import Path
+import time
 
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, Scheduler, Worker
+from distributed.utils import get_mp_context
 from scipy.stats import uniform
 
 from accelerando.exceptions import ClusterError
@@ -18,36 +19,54 @@ from tests._cluster.helpers import Paced, when
 from tests.nets import classifier, parameters_of
 from tests.search.estimators import Logged
 
-ROOT = Path(__file__).parents[2]
 SECONDS = 5.0  # until Dask's client gives up
+
+
+def serve(file, is_scheduler):
+    """Run a scheduler, or a worker of it, until it ends."""
+
+    async def run():
+        if is_scheduler:
+            server = Scheduler(host="127.0.0.1", port=0, dashboard=False, scheduler_file=file)
+        else:
+            server = Worker(scheduler_file=file, nthreads=1, dashboard=False, death_timeout=3)
+        await server
+        await server.finished()
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    asyncio.run(run())
+
+
+def is_written(file):
+    try:
+        return bool(json.loads(file.read_text()))
+    except (OSError, ValueError):  # not there, or in part
+        return False
 
 
 @pytest.fixture
 def scheduler(tmp_path):
     """A scheduler and two workers, each a process; yield the scheduler, and the file about it."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    file = str(tmp_path / "scheduler.json")
+    file = tmp_path / "scheduler.json"
     started = []
 
-    def start(module, *options):
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, "--scheduler-file", file, "--no-dashboard", *options],
-            env={**os.environ, "PYTHONPATH": path},
-            stderr=subprocess.DEVNULL,
-        )
+    def start(is_scheduler):
+        process = get_mp_context().Process(target=serve, args=(str(file), is_scheduler))
+        process.start()
         started.append(process)
-        return process
 
     try:
-        killed = start("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0")
-        options = ("--nthreads", "1", "--no-nanny", "--death-timeout", "3")
+        start(is_scheduler=True)
+        while not is_written(file):
+            assert started[0].is_alive()
+            time.sleep(0.01)
         for _ in range(2):
-            start("distributed.cli.dask_worker", *options)
-        yield killed, file
+            start(is_scheduler=False)
+        yield started[0], str(file)
     finally:
         for one in started:
             one.kill()
-            one.wait()
+            one.join()
 
 
 @pytest.mark.parametrize("with_folder", [True, False])

@@ -61,8 +61,8 @@ def test_a_new_worker_catches_up_and_begins_where_the_old_one_stopped(lab):
 
 def test_held_out_accuracy_is_measured_on_answers_not_seen(lab):
     worker = Worker(lab.store)
-    for k in range(30):
-        crowd(lab, 10, name=f"p{k}", seed=k)
+    for k in range(10):
+        crowd(lab, 30, name=f"p{k}", seed=k)
         worker.turn()
     with lab.store.read() as connection:
         found = Curve().update(connection, lab.find())
@@ -77,8 +77,8 @@ def test_the_choice_of_the_model_and_the_share_of_chosen_queries_are_published_w
     first = told(lab)
     assert first["guard"]["begun"] is False
     assert "No query is chosen yet" in first["guard"]["reason"]
-    for k in range(8):
-        crowd(lab, 25, name=f"p{k}", seed=k)
+    for k in range(4):
+        crowd(lab, 50, name=f"p{k}", seed=k)
         worker.turn()
     later = told(lab)
     assert later["reason"].startswith(later["model"])
@@ -88,8 +88,8 @@ def test_the_choice_of_the_model_and_the_share_of_chosen_queries_are_published_w
 
 def test_a_new_worker_keeps_the_share_that_the_guard_had_reached(lab):
     worker = Worker(lab.store)
-    for k in range(6):
-        crowd(lab, 30, name=f"p{k}", seed=k)
+    for k in range(3):
+        crowd(lab, 60, name=f"p{k}", seed=k)
         worker.turn()
     learner = next(iter(worker._learners.values()))
     learner.refitter.guard.share = 0.36
@@ -163,8 +163,8 @@ def test_the_number_of_dimensions_may_be_chosen_by_the_answers(tmp_path):
     store = Store(f"sqlite:///{tmp_path}/crowd.sqlite")
     lab = Lab(store, text)
     worker = Worker(store)
-    for k in range(8):
-        crowd(lab, 60, name=f"p{k}", seed=k)
+    for k in range(4):
+        crowd(lab, 120, name=f"p{k}", seed=k)
         worker.turn()
     width = len(newest(lab).positions[0])
     assert f"{width} dimension" in told(lab)["model"]

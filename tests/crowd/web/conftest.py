@@ -7,6 +7,7 @@ import zipfile
 import zlib
 
 import pytest
+from argon2 import PasswordHasher
 from starlette.testclient import TestClient
 
 from accelerando.crowd.experiment import Files, Limits, make_experiment, read_upload, read_yaml
@@ -16,7 +17,15 @@ from accelerando.crowd.web.app import create_app
 
 PASSWORD = "four words of mine"
 SETTINGS = "name: eggs\nitems: 8\nskip: true\nparticipants: {answers: 5}\n"
-_HASH = accounts.password_hash(PASSWORD)
+# The hash of the service takes tens of milliseconds on all cores, and most tests sign in.
+SERVICE_HASHER = accounts._hasher
+QUICK_HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+_HASH = QUICK_HASHER.hash(PASSWORD)
+
+
+@pytest.fixture(autouse=True)
+def _quick_passwords(monkeypatch):
+    monkeypatch.setattr(accounts, "_hasher", QUICK_HASHER)
 
 
 def png(gray=0):

@@ -1,10 +1,12 @@
 """Accounts of experimenters."""
 
 import pytest
+from argon2 import Type
 
 from accelerando.crowd.store import Store
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.web import accounts
+from tests.crowd.web.conftest import SERVICE_HASHER
 
 
 @pytest.fixture
@@ -13,6 +15,13 @@ def connection(tmp_path):
     with store.write() as connection:
         yield connection
     store.close()
+
+
+def test_the_service_hashes_passwords_at_least_as_owasp_recommends():
+    """The other tests hash quickly."""
+    assert SERVICE_HASHER.type is Type.ID
+    assert SERVICE_HASHER.memory_cost >= 19 * 1024  # KiB
+    assert SERVICE_HASHER.time_cost >= 2
 
 
 def test_a_password_matches_its_hash_only(connection):
