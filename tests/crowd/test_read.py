@@ -36,6 +36,22 @@ def test_our_export_may_name_items():
     assert answers.at_random.tolist() == [True]
 
 
+def test_rows_that_the_service_does_not_use_are_left_out_and_counted():
+    answers = read(
+        "participant,kind,head,winner,loser,blocked\n"
+        "1,query,0,1,2,false\n"
+        "1,check,0,1,2,false\n"
+        "1,repeat,0,2,1,false\n"
+        "2,query,0,2,1,true\n"
+        "2,check,0,2,1,true\n"
+        "3,query,1,2,0,false\n"
+    )
+    assert answers.triplets.tolist() == [[0, 1, 2], [1, 2, 0]]
+    assert answers.left_out == {"check": 1, "repeat": 1, "blocked": 2}
+    assert answers.participants == 2
+    assert answers.problems == []
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [

@@ -119,6 +119,9 @@ def _held_out_accuracy(
 def _report(answers: Answers) -> None:
     who = "" if answers.participants is None else f" of {answers.participants:,} participants"
     _say(f"{len(answers.triplets):,} answers{who} about {len(answers.items):,} items")
+    if answers.left_out:
+        counts = ", ".join(f"{n:,} {why}" for why, n in sorted(answers.left_out.items()))
+        _say(f"left out, as the service does: {counts}")
     for problem in answers.problems[:_PROBLEMS_SHOWN]:
         print(f"line {problem.line}: {problem.reason}", file=sys.stderr)
     more = len(answers.problems) - _PROBLEMS_SHOWN

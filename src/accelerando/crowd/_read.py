@@ -6,6 +6,7 @@ Every row that cannot be used is reported with its line.
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,8 @@ class Answers:
         File names or texts of the items, if the file has columns for them.
     problems : list of Problem
         Rows that cannot be used, with the attributes ``line`` and ``reason``.
+    left_out : dict of str to int
+        Numbers of rows that an embedding does not use, by their kind, or "blocked".
     """
 
     items: list[str]
@@ -63,6 +66,7 @@ class Answers:
     participants: int | None = None
     names: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 def read_answers(path: str | Path) -> Answers:
@@ -70,9 +74,11 @@ def read_answers(path: str | Path) -> Answers:
 
     A CSV needs the columns ``head, winner, loser`` or ``head, left, right, winner``; Salmon's
     responses have both. The columns ``participant`` (or ``puid``), ``at_random`` and ``score`` are
-    optional. A ``.npy`` file contains rows ``(head, winner, loser)``; a ``.npz`` file contains
-    ``triplets``, or ``queries`` and ``responses`` (True or 1: the second column is nearer to the
-    first, False or −1: the third).
+    optional. Rows that the service's embedding does not use are left out and counted: practice,
+    attention checks, repeats and participants who are blocked, by the columns ``kind`` and
+    ``blocked`` of the service's export. A ``.npy`` file contains rows ``(head, winner, loser)``;
+    a ``.npz`` file contains ``triplets``, or ``queries`` and ``responses`` (True or 1: the second
+    column is nearer to the first, False or −1: the third).
 
     Parameters
     ----------
@@ -145,9 +151,14 @@ class _Table:
         self._names: dict[str, str] = {}
         self._numbers: bool | None = None
         self.problems: list[Problem] = []
+        self.left_out: Counter[str] = Counter()
 
     def add(self, line: int, row: list[str]) -> None:
         cells = {c: row[k].strip() for c, k in self._columns.items() if k < len(row)}
+        reason = why_left_out(cells.get("kind", ""), blocked=_is_true(cells.get("blocked", "")))
+        if reason is not None:
+            self.left_out[reason] += 1
+            return
         try:
             triplet = self._triplet(cells)
         except ValueError as error:
@@ -207,12 +218,33 @@ class _Table:
             participants=len(self._participants) if known else None,
             names=self._names,
             problems=self.problems,
+            left_out=dict(self.left_out),
         )
+
+
+def why_left_out(kind: str, *, blocked: bool) -> str | None:
+    """Return why an embedding does not use an answer; None if it does.
+
+    This rule decides for files and for the counts of the dashboard. The query by which the service
+    reads new answers states it in SQL; a test compares the two.
+
+    Examples
+    --------
+    >>> why_left_out("query", blocked=False), why_left_out("check", blocked=False)
+    (None, 'check')
+    """
+    if blocked:
+        return "blocked"
+    return kind if kind not in ("", "query") else None
+
+
+def _is_true(cell: str) -> bool:
+    return cell.lower() in ("1", "true", "yes")
 
 
 def _is_random(cells: dict[str, str]) -> bool:
     if "at_random" in cells:
-        return cells["at_random"].lower() in ("1", "true", "yes")
+        return _is_true(cells["at_random"])
     try:
         return float(cells.get("score", "nan")) == _RANDOM_SCORE
     except ValueError:

@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from accelerando.crowd._read import read_answers
-from accelerando.crowd.store import export, participants
+from accelerando.crowd.store import export, participants, published
 from accelerando.crowd.store.errors import ApiError
 
 
@@ -21,7 +21,11 @@ def test_our_own_reader_understands_the_export(answered, tmp_path):
         table = pyarrow.parquet.read_table(stream)
         skips = "".join(export.answers_csv(answered.store.read, now, skips=True))
     answers = read_answers(file)
-    assert len(answers.triplets) == 30
+    with answered.store.read() as connection:
+        used = published.new_answers(connection, now.frame.id, 0)
+    assert len(answers.triplets) == len(used) < 30, "a file is read as the service reads answers"
+    assert len(answers.triplets) + sum(answers.left_out.values()) == 30
+    assert set(answers.left_out) == {"repeat"}
     assert answers.participants == 2
     assert answers.problems == []
     assert table.num_rows == 30

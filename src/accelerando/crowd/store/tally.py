@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, func, select
 
 from accelerando.crowd._forecast import Point
+from accelerando.crowd._read import why_left_out
 from accelerando.crowd.store.answers import newer
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.schema import answer, model, participant, served
@@ -198,7 +199,7 @@ class Tally:
             if row.kind == "check":
                 self.checks += 1
                 self.passed += row.winner == row.known
-            self.usable += row.kind == "query" and row.state != "blocked"
+            self.usable += why_left_out(row.kind, blocked=row.state == "blocked") is None
 
     def merge(self, other: Tally) -> Tally:
         """Return the sum of two tallies; `recent` is that of the other."""
