@@ -118,3 +118,29 @@ def test_pictures_in_natural_order(tmp_path, how):
     assert made.items[2].alt == "cat"
     if how in ("csv", "listed"):
         assert made.items[0].alt == "nine"
+
+
+def test_a_text_among_pictures_is_named_and_not_used(tmp_path):
+    (tmp_path / "images").mkdir()
+    for k in range(6):
+        (tmp_path / "images" / f"{k}.png").write_bytes(png(k))
+    (tmp_path / "images" / "README.txt").write_text("Faces\nof the\nlab\n2026\n")
+    write(tmp_path, "items: images")
+    made = load_experiment(tmp_path)
+    assert [item.kind for item in made.items] == ["image"] * 6
+    assert [n for n in made.notices if "README.txt" in n] == made.notices != []
+
+
+def test_pictures_that_a_list_does_not_name_are_told(tmp_path):
+    names = ["a.png", "b.png", "c.png", "dog.png"]
+    pictures = {name: png(k) for k, name in enumerate(names)}
+    packed = zipped({**pictures, "list.csv": b"image\na.png\nb.png\nc.png\n"})
+    (tmp_path / "p.zip").write_bytes(packed)
+    made = load_experiment(write(tmp_path, "items: p.zip"))
+    assert [item.text for item in made.items] == names[:3]
+    assert made.notices == ["not used: dog.png: no item names it."]
+
+
+def test_two_lists_are_refused():
+    files = Files(lists={"a.csv": "x\ny\nz", "b.txt": "1\n2\n3"})
+    assert "several lists" in str(problems("items: some", files)[0])

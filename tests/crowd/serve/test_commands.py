@@ -247,3 +247,14 @@ def test_a_process_that_cannot_open_the_database_refuses_and_says_why(tmp_path):
                 continue  # the listener answers when the next process has begun
         assert "accelerando crowd restore" in server.output()
         assert "Traceback" not in server.output()
+
+
+def test_changed_items_are_told():
+    from accelerando.crowd.experiment import Item
+    from accelerando.crowd.serve.commands import changed_items
+
+    a, b, c = (Item.of_text(text) for text in "abc")
+    said = changed_items("eggs", [a, b], [Item("text", "a", alt="new"), c])
+    assert "added: c; removed: b; changed: a" in said
+    assert "delete the stored experiment" in said
+    assert "another order" in changed_items("eggs", [a, b], [b, a])

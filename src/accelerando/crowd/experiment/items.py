@@ -13,7 +13,7 @@ from accelerando.crowd.experiment.html import clean_html, plain_text
 from accelerando.crowd.experiment.media import Media
 from accelerando.crowd.experiment.problems import SettingsProblem
 
-__all__ = ["Item", "items_from_csv", "items_from_files", "natural_order"]
+__all__ = ["Item", "has_header", "items_from_csv", "items_from_files", "natural_order"]
 
 ItemKind = Literal["text", "image", "video", "audio", "html"]
 
@@ -91,6 +91,19 @@ def items_from_files(files: Mapping[str, Media]) -> list[Item]:
     return [Item.of_media(files[name]) for name in natural_order(files)]
 
 
+def has_header(text: str) -> bool:
+    r"""Return True if the first line of a list names columns.
+
+    Examples
+    --------
+    >>> has_header("image,alt\ncat.png,a cat\n"), has_header("Pictures of cats\n")
+    (True, False)
+    """
+    lines = text.splitlines()
+    first = {cell.strip().lower() for cell in lines[0].split(",")} if lines else set()
+    return first <= {*KINDS, "alt"} and bool(first & set(KINDS))
+
+
 def items_from_csv(
     text: str, file: str, media: Mapping[str, Media], *, html: bool = False
 ) -> tuple[list[Item], list[SettingsProblem]]:
@@ -110,9 +123,8 @@ def items_from_csv(
     header: list[str] | None = None
     # Without a header a line is one item, even if it contains commas.
     lines = text.splitlines()
-    first = [cell.strip().lower() for cell in lines[0].split(",")] if lines else []
-    if first and set(first) <= {*KINDS, "alt"} and set(first) & set(KINDS):
-        header = first
+    if has_header(text):
+        header = [cell.strip().lower() for cell in lines[0].split(",")]
     if header is None:
         for line in lines:
             content = line.strip().strip('"') if not html else line.strip()

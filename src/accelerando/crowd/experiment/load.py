@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from accelerando.crowd.experiment.files import Files, Limits, read_folder, read_upload
 from accelerando.crowd.experiment.items import (
     Item,
+    has_header,
     item_from_cells,
     items_from_csv,
     items_from_files,
@@ -122,7 +123,28 @@ def make_experiment(document: Document, files: Files) -> Experiment:
     assert settings is not None
     used = {item.media for item in items}
     media = {m.key: m for m in files.media.values() if m.key in used}
-    return Experiment(settings, items, media, notices)
+    return Experiment(settings, items, media, [*notices, *_unused(described, files, used)])
+
+
+def _sources(files: Files) -> dict[str, str]:
+    """Return the lists that hold items: among pictures, only those with a header."""
+    if not files.media:
+        return files.lists
+    return {name: text for name, text in files.lists.items() if has_header(text)}
+
+
+def _unused(described: Any, files: Files, used: set[str]) -> list[str]:
+    """Return a notice for each file that was given and is no item."""
+    by_name = described is None or isinstance(described, str)
+    sources = _sources(files) if by_name else {}
+    reason = "the pictures, films and sounds are the items" if by_name else "items are listed"
+    notices = [
+        f"not used: {name}: {reason}. Its lines are items if its first line is a header, `text`."
+        for name in files.lists
+        if name not in sources
+    ]
+    unnamed = [name for name, media in files.media.items() if media.key not in used]
+    return notices + [f"not used: {name}: no item names it." for name in unnamed]
 
 
 def _settings_file(place: Path) -> Path:
@@ -206,11 +228,19 @@ def _items(described: Any, document: Document, files: Files, *, html: bool) -> l
     elif isinstance(described, list):
         items = _listed(described, document, files.media, html=html)
     elif isinstance(described, str) or described is None:
-        for name, text in files.lists.items():
+        sources = _sources(files)
+        if len(sources) > 1:
+            document.problem(
+                ("items",),
+                f"several lists could hold the items: {', '.join(sources)}.",
+                "Leave one of them there, or name it here.",
+            )
+            return []
+        for name, text in sources.items():
             found, problems = items_from_csv(text, name, files.media, html=html)
             items += found
             files.problems += problems
-        if not files.lists:
+        if not sources:
             items = items_from_files(files.media)
         if not items and not files.problems and not document.problems:
             document.problem(

@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError
 
 from accelerando._validation import check_integer
-from accelerando.crowd.experiment import Experiment, load_experiment
+from accelerando.crowd.experiment import Experiment, Item, load_experiment
 from accelerando.crowd.serve.processes import Serving, supervise
 from accelerando.crowd.store import Store
 from accelerando.crowd.store import experiments as stored
@@ -25,7 +25,7 @@ from accelerando.crowd.store.store import explained
 from accelerando.crowd.web import accounts
 from accelerando.crowd.web.passwords import check_password
 
-__all__ = ["check_certificate", "database_url", "listen", "prepare", "run_serve"]
+__all__ = ["changed_items", "check_certificate", "database_url", "listen", "prepare", "run_serve"]
 
 ACCOUNT = "experimenter"
 
@@ -111,13 +111,39 @@ def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str
                 there.add(name)
                 for notice in experiment.notices:
                     print(f"note: {notice}", file=sys.stderr)
-            elif stored.find(connection, name).frame.settings != experiment.settings:
+                continue
+            snapshot = stored.find(connection, name)
+            before = stored.items_of(connection, snapshot.frame.id)
+            if before != experiment.items:
+                print(f"note: {changed_items(name, before, experiment.items)}", file=sys.stderr)
+            if snapshot.frame.settings != experiment.settings:
                 print(
                     f"note: {name} is stored with other settings, which stay in use. To use the "
                     "new ones, choose another name or delete the stored experiment.",
                     file=sys.stderr,
                 )
     return None if chosen else password
+
+
+def changed_items(name: str, before: list[Item], after: list[Item]) -> str:
+    """Return a sentence about items that differ from the stored ones."""
+    old, new = {item.text: item for item in before}, {item.text: item for item in after}
+    both = [text for text in old if text in new]
+    parts = {
+        "added": [text for text in new if text not in old],
+        "removed": [text for text in old if text not in new],
+        "changed": [text for text in both if old[text] != new[text]],
+    }
+    said = []
+    for what, texts in parts.items():
+        if texts:
+            more = f" and {len(texts) - 5} more" if len(texts) > 5 else ""
+            said.append(f"{what}: {', '.join(text[:40] for text in texts[:5])}{more}")
+    return (
+        f"the items of {name} are not those it was created with "
+        f"({'; '.join(said) or 'another order'}). The stored items stay in use. To use the new "
+        "ones, choose another name or delete the stored experiment."
+    )
 
 
 def database_url(given: str | None, experiments: list[Path]) -> str:
