@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from _namespaces import Machine, run, switched
@@ -17,6 +18,7 @@ from _namespaces import Machine, run, switched
 HERE = Path(__file__).parent
 DASK = (sys.executable, "-m", "dask")
 SSHD = "/usr/sbin/sshd"
+SECOND = "10.78.0"  # the network of the second cards
 
 
 @contextlib.contextmanager
@@ -24,6 +26,52 @@ def hosts(count: int, name: str = "h") -> Iterator[tuple[Machine, list[Machine]]
     """Make a hub, where the scheduler and the user are, and hosts for workers."""
     with switched(count, f"{os.getpid()}{name}") as (hub, others):
         yield hub, others
+
+
+@contextlib.contextmanager
+def hosts_on_ipv6(count: int, name: str = "v") -> Iterator[tuple[Machine, list[Machine]]]:
+    """Make a hub and hosts that have IPv6 addresses and no others."""
+    with switched(count, f"{os.getpid()}{name}") as (hub, others):
+        moved = []
+        for i, (machine, card) in enumerate([(hub, "switch"), *((m, "eth0") for m in others)], 1):
+            address = f"fd77::{i:x}"
+            run(*machine.words("ip", "-4", "address", "flush", "dev", card))
+            # Without "nodad" the address cannot be used for the first second.
+            words = ("ip", "address", "add", f"{address}/64", "dev", card, "nodad")
+            run(*machine.words(*words))
+            moved.append(replace(machine, address=address))
+        yield moved[0], moved[1:]
+
+
+def second_cards(hub: Machine, machines: list[Machine]) -> None:
+    """Give machines a second network card, on a switch to which the hub does not belong."""
+    run(*hub.words("ip", "link", "add", "second", "type", "bridge"))
+    run(*hub.words("ip", "link", "set", "second", "up"))
+    for i, machine in enumerate(machines, 1):
+        ends = ("ip", "link", "add", f"other{i}", "type", "veth", "peer", "name", "eth1")
+        run(*hub.words(*ends, "netns", machine.namespace))
+        run(*hub.words("ip", "link", "set", f"other{i}", "master", "second", "up"))
+        run(*machine.words("ip", "address", "add", f"{SECOND}.{i}/24", "dev", "eth1"))
+        run(*machine.words("ip", "link", "set", "eth1", "up"))
+
+
+@contextlib.contextmanager
+def apart(hub: Machine, machines: list[Machine]) -> Iterator[None]:
+    """Let machines reach each other on their second cards only, and the hub on both."""
+    address = (f"{SECOND}.254/24", "dev", "second")
+    run(*hub.words("ip", "address", "add", *address))
+    _isolate(hub, machines, "on")
+    try:
+        yield
+    finally:
+        _isolate(hub, machines, "off")
+        run(*hub.words("ip", "address", "delete", *address))
+
+
+def _isolate(hub: Machine, machines: list[Machine], switched_on: str) -> None:
+    for i in range(len(machines)):
+        words = ("ip", "link", "set", "dev", f"port{i}", "type", "bridge_slave")
+        run(*hub.words(*words, "isolated", switched_on))
 
 
 def only_ports(machine: Machine, *ranges: tuple[int, int]) -> None:
@@ -45,9 +93,10 @@ def chosen_ports(machine: Machine, first: int, last: int) -> None:
 
 def await_port(machine: Machine, port: int, seconds: float = 60.0) -> None:
     """Wait until something listens on a port of a machine."""
-    listening = f":{port:04X} 00000000:0000 0A"
+    ipv6 = ":" in machine.address
+    listening = f":{port:04X} {'0' * (32 if ipv6 else 8)}:0000 0A"
     deadline = time.monotonic() + seconds
-    while listening not in run(*machine.words("cat", "/proc/net/tcp")):
+    while listening not in run(*machine.words("cat", f"/proc/net/tcp{'6' * ipv6}")):
         if time.monotonic() > deadline:
             raise RuntimeError(f"Nothing listens at {machine.address}:{port} after {seconds:g} s.")
         time.sleep(0.1)
@@ -85,6 +134,12 @@ def started(folder: Path) -> Iterator[object]:
             process.wait()
 
 
+def url(machine: Machine, port: int, scheme: str = "tcp") -> str:
+    """Return the address of a port as Dask writes it."""
+    shown = f"[{machine.address}]" if ":" in machine.address else machine.address
+    return f"{scheme}://{shown}:{port}"
+
+
 @contextlib.contextmanager
 def dask_by_hand(
     hub: Machine, workers: list[Machine], *, scheme: str = "tcp", options: tuple[str, ...] = ()
@@ -93,13 +148,15 @@ def dask_by_hand(
 
     Yield the address of the scheduler. `options` are for both.
     """
-    address = f"{scheme}://{hub.address}:8786"
+    address = url(hub, 8786, scheme)
     with tempfile.TemporaryDirectory() as name, started(Path(name)) as start:
         tls = [option for option in options if option.startswith("--tls")]
         start(hub, *DASK, "scheduler", "--host", address, "--no-dashboard", *tls)
         await_port(hub, 8786)
         for machine in workers:
-            start(machine, *DASK, *worker_words(address), "--host", machine.address, *options)
+            # Dask adds the port; an IPv6 address without brackets ends its worker.
+            host = url(machine, 0, scheme).rpartition(":")[0]
+            start(machine, *DASK, *worker_words(address), "--host", host, *options)
         yield address
 
 

@@ -47,7 +47,32 @@ def run_scenario(
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     found["stderr"] = done.stderr
+    for name, one in found.items():
+        if isinstance(one, dict) and "seconds" in one:
+            print(f"{name}: {one['seconds']:.0f} s; {one['error']}")  # pytest -rP shows it
     return found
+
+
+def works(found: dict[str, Any], ranks: int = 2) -> None:
+    """Check that ranks gave the result of one process."""
+    assert found["error"] is None, found
+    assert found["ranks"] == ranks
+    assert found["difference"] < 1e-12  # float64; the order in which floats are added differs
+
+
+def gives_up(found: dict[str, Any], sentence: str) -> str:
+    """Check that a fit ended with a ClusterError that begins with a sentence; return all of it."""
+    said = str(found["error"])
+    assert said.startswith(f"ClusterError: {sentence}"), found
+    return said
+
+
+def needs(*programs: str) -> None:
+    """Skip a test where programs are missing and cannot be installed."""
+    import _packages
+
+    if (why := _packages.missing(*programs)) is not None:
+        pytest.skip(why)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ are JSON. The last line of the output is JSON with one entry per step of ``OPTIO
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import signal
@@ -28,7 +29,7 @@ Step = dict[str, Any]
 def data() -> tuple[Any, Any]:
     """Return a small problem."""
     generator = np.random.default_rng(0)
-    X = generator.normal(size=(400, 8)).astype(np.float32)
+    X = generator.normal(size=(400, 8))
     return X, (X.sum(axis=1) > 0).astype(np.int64)
 
 
@@ -36,7 +37,7 @@ class Slow(torch.nn.Linear):
     """A layer whose batches take a second each until a file exists."""
 
     def __init__(self, until: str | None = None) -> None:
-        super().__init__(8, 2)
+        super().__init__(8, 2, dtype=torch.float64)
         self.until = until
 
     def forward(self, x: Any) -> Any:
@@ -73,7 +74,8 @@ def fit(client: Any, step: Step) -> dict[str, Any]:
     """Fit, compare with this process, and return what happened.
 
     Updates are slow until the fit has ``step["ranks"]`` ranks (2) and ``step["events"]`` have
-    happened, one after the other.
+    happened, one after the other. A fit that has not ended after ``step["within"]`` seconds ends
+    the scenario with an error: that is how the bounds of docs/cluster-failure.md are checked.
     """
     X, y = data()
     settings = {"max_epochs": 10, **step.get("settings", {})}
@@ -83,13 +85,19 @@ def fit(client: Any, step: Step) -> dict[str, Any]:
         net = net_of(client, until=str(over), **settings)
         words = (client, net, step.get("ranks", 2), step.get("events", ()), happened, over)
         threading.Thread(target=_let_happen, args=words, daemon=True).start()
+        if "within" in step:
+            faulthandler.dump_traceback_later(step["within"], exit=True)
+        before = time.monotonic()
         try:
             net.fit(X, y)
             error = None
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
+        finally:
+            faulthandler.cancel_dump_traceback_later()
     found = {
         "error": error,
+        "seconds": time.monotonic() - before,
         "log": [line["text"] for line in getattr(net, "world_log_", [])],
         "happened": happened,
         "ranks": 0,

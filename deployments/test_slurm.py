@@ -8,7 +8,7 @@ import _packages
 import _slurm
 import pytest
 
-from conftest import run_scenario
+from conftest import gives_up, run_scenario, works
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,7 @@ def test_a_cluster_without_jobs_is_asked_for_them(slurm):
         "search",
     )
     assert "The scheduler has no workers." in found["doctor before"]["said"]
-    assert found["fit"]["error"] is None
-    assert found["fit"]["ranks"] == 2
-    assert found["fit"]["difference"] < 1e-6
+    works(found["fit"])
     assert found["fit"]["jobs left"] == 0
     assert found["doctor"]["code"] == 0, found["doctor"]["said"]
     assert found["search"]["models"] > 1
@@ -51,9 +49,7 @@ def test_a_cluster_without_jobs_is_asked_for_them(slurm):
 def test_an_adaptive_cluster_that_may_be_empty(slurm):
     steps = {"do": "fit", "settings": SETTINGS}, "search"
     found = on_jobs(slurm, *steps, adapt={"minimum": 0, "maximum": 2})
-    assert found["fit"]["error"] is None
-    assert found["fit"]["ranks"] == 2
-    assert found["fit"]["difference"] < 1e-6
+    works(found["fit"])
     assert found["search"]["models"] > 1
     assert slurm.jobs() == []
 
@@ -62,9 +58,8 @@ def test_jobs_that_are_requeued_cancelled_or_reach_their_walltime(slurm):
     events = ["requeue", "scancel", "walltime"]
     step = {"do": "fit", "settings": {**SETTINGS, "max_epochs": 20}, "events": events}
     found = on_jobs(slurm, step)["fit"]
-    assert found["error"] is None
+    works(found)
     assert list(found["happened"]) == events, found["log"]
-    assert found["difference"] < 1e-6
     assert slurm.jobs() == []
 
 
@@ -72,9 +67,8 @@ def test_workers_that_end_by_their_lifetime(slurm):
     step = {"do": "fit", "settings": {**SETTINGS, "max_epochs": 20}, "events": ["lifetime"]}
     options = ["--lifetime", "40s", "--lifetime-stagger", "4s"]
     found = on_jobs(slurm, step, worker_extra_args=options)["fit"]
-    assert found["error"] is None
+    works(found)
     assert any("left after update" in line for line in found["log"]), found["log"]
-    assert found["difference"] < 1e-6
     assert slurm.jobs() == []
 
 
@@ -126,7 +120,7 @@ def test_the_script_of_the_page(slurm, tmp_path):
 
 def test_jobs_that_end_at_once(slurm):
     settings = {**SETTINGS, "worker_timeout": 15}
-    step = {"do": "fit", "settings": settings}
-    found = on_jobs(slurm, step, python="/no/such/python", seconds=120)["fit"]
-    assert found["error"].startswith("ClusterError: The cluster has had no worker for this fit")
-    assert "job" in found["error"]
+    step = {"do": "fit", "settings": settings, "within": 15 + 30}
+    found = on_jobs(slurm, step, python="/no/such/python")["fit"]
+    said = gives_up(found, "The cluster has had no worker for this fit")
+    assert "was asked for 2 workers. Look at its queue and into the logs of its jobs" in said
