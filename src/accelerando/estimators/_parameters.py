@@ -31,17 +31,23 @@ class Parameter(NamedTuple):
 SKORCH = [
     Parameter(
         "module",
-        "Any",
+        "torch.nn.Module | Callable[..., torch.nn.Module]",
         "",
         "torch.nn.Module class, function or instance",
         "The model; ``module__x`` parameters go to its constructor, or to the function that makes "
         "it. Each ``fit`` makes a new one. An instance is used as it is, as in skorch: it begins "
         "with the parameters it has, and a second ``fit`` continues with it.",
     ),
-    Parameter("criterion", "Any", "", "class", "The loss; ``criterion__x`` go to its constructor."),
+    Parameter(
+        "criterion",
+        "Callable[..., Any]",
+        "",
+        "class",
+        "The loss; ``criterion__x`` go to its constructor.",
+    ),
     Parameter(
         "optimizer",
-        "Any",
+        "Callable[..., torch.optim.Optimizer]",
         "torch.optim.SGD",
         "class, default=torch.optim.SGD",
         "``optimizer__x`` parameters go to its constructor.",
@@ -89,21 +95,21 @@ SKORCH = [
     ),
     Parameter(
         "train_split",
-        "Any",
+        "Callable[..., Any] | Literal[False] | None",
         "ValidSplit(5)",
         "callable or None, default=ValidSplit(5)",
         "Divides the rows; by default a fifth is held out for validation. None trains on all rows.",
     ),
     Parameter(
         "callbacks",
-        "Any",
+        'Sequence[Any] | Literal["disable"] | None',
         "None",
         'list of callbacks, None or "disable", default=None',
         "skorch's callbacks, in addition to its default ones.",
     ),
     Parameter(
         "predict_nonlinearity",
-        "Any",
+        'Callable[..., Any] | Literal["auto"] | None',
         '"auto"',
         'callable, None or "auto", default="auto"',
         "What ``predict_proba`` applies to the outputs of the module.",
@@ -118,7 +124,7 @@ SKORCH = [
     Parameter("verbose", "int", "1", "int, default=1", "0 prints nothing and shows no progress."),
     Parameter(
         "device",
-        "Any",
+        "str | torch.device | None",
         '"cpu"',
         'str, torch.device or None, default="cpu"',
         "Where the model is trained; None leaves it where it is.",
@@ -132,7 +138,7 @@ SKORCH = [
     ),
     Parameter(
         "use_caching",
-        "Any",
+        'bool | Literal["auto"]',
         '"auto"',
         'bool or "auto", default="auto"',
         "Whether skorch's scoring callbacks may reuse predictions of the validation.",
@@ -370,7 +376,10 @@ def parameters_of(name: str) -> list[Parameter]:
     default, kind, more = CRITERIA[name]
     table = {parameter.name: parameter for parameter in SKORCH}
     criterion = table["criterion"]
-    table["criterion"] = criterion._replace(default=default, kind=kind, text=criterion.text + more)
+    auto = ' | Literal["auto"]' if default == '"auto"' else ""
+    table["criterion"] = criterion._replace(
+        type=criterion.type + auto, default=default, kind=kind, text=criterion.text + more
+    )
     if name in EXTRA:
         split = table["train_split"]
         table["train_split"] = split._replace(
