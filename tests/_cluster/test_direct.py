@@ -126,7 +126,7 @@ def test_after_the_fit_nothing_listens(ends):
 def test_a_fit_of_a_large_model_is_the_same_and_its_states_do_not_take_the_store(
     client, line, monkeypatch
 ):
-    monkeypatch.setattr(run, "_LARGE_MODEL", 1)
+    monkeypatch.setattr(run, "LARGE_MODEL", 1)
     taken, take = [], Mailbox.take
 
     def note(self, blob):
@@ -184,3 +184,8 @@ def test_the_store_and_the_receiver_of_large_states_stay_in_the_range():
     with receive_large(mailbox, HOST):
         sealed = mailbox.seal.open(KEY, mailbox.store.get(KEY), once=False)
         assert ports[0] <= json.loads(sealed)["port"] <= ports[1]
+
+
+def test_ipv6_addresses_are_shown_in_brackets():
+    assert direct.show_address("10.0.0.1", 8786) == "10.0.0.1:8786"
+    assert direct.show_address("fd77::1", 8786) == "[fd77::1]:8786"

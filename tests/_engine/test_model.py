@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,18 @@ def test_a_parameter_that_two_modules_share_is_listed_once():
     components = Components({"a": shared, "b": nn.Sequential(shared)}, {"loss": Scaled()})
     names = [name for name, _ in components.named_parameters()]
     assert names == ["weight", "bias", "scale"]
+
+
+def test_settings_of_parameter_groups_are_plain_values():
+    parts = [nn.Linear(2, 2) for _ in range(2)]
+    made = [torch.optim.Adam(part.parameters(), lr=0.25 / n) for n, part in enumerate(parts, 1)]
+    made[0].param_groups[0]["scratch"] = torch.zeros(3)
+    one, other = (Components(optimizers={"optimizer": optimizer}) for optimizer in made)
+    ((settings,),) = one.group_settings()
+    assert (settings["lr"], settings["betas"]) == (0.25, (0.9, 0.999))
+    assert not {"params", "scratch"} & set(settings)
+    other.set_groups(json.loads(json.dumps([[settings]])))
+    assert other.group_settings() == [[settings]]  # a tuple is a tuple again
 
 
 def test_buffers_of_modules_and_criteria_are_listed_once():

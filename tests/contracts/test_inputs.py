@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 from accelerando import NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
+from accelerando.batch_size import GeoDamp
 from accelerando.exceptions import UnsupportedError
 from tests.nets import parameters_of
 
@@ -165,3 +166,33 @@ def test_ranks_do_not_guess_the_criterion_of_a_stream(client):
         fit(Stream(), None, **settings)
     net = fit(Stream(), None, criterion=nn.CrossEntropyLoss, **settings)
     assert net.history[-1]["train_loss"] < net.history[0]["train_loss"]
+
+
+class Batches(torch.utils.data.Dataset):
+    """Whole batches of rows, for a loader that makes none."""
+
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, number):
+        return X[24 * number : 24 * number + 24], Y[24 * number : 24 * number + 24]
+
+
+NO_BATCHES = {
+    "arrays": ((X, Y), {"iterator_train__batch_size": None}),
+    "a policy": ((X, Y), {"iterator_train__batch_size": None, "batch_size": GeoDamp(8)}),
+    "whole batches": ((Batches(), None), {"iterator_train__batch_size": None}),
+    "validation": ((X, Y), {"iterator_valid__batch_size": None}),
+}
+
+
+@pytest.mark.parametrize("where", ["here", "one rank", "two ranks"])
+@pytest.mark.parametrize("row", NO_BATCHES)
+def test_a_loader_that_makes_no_batches_is_refused_before_training(row, where, request):
+    ranks = {"here": 0, "one rank": 1, "two ranks": 2}[where]
+    client = request.getfixturevalue("client") if ranks else None
+    data, params = NO_BATCHES[row]
+    settings = {"criterion": nn.CrossEntropyLoss, "train_split": None, "client": client}
+    counts = {"min_workers": max(1, ranks), "max_workers": ranks or None}
+    with pytest.raises(UnsupportedError, match=r"_batch_size=None is for .* leave the parameter"):
+        fit(*data, **settings, **counts, **params)

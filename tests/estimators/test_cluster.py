@@ -1,6 +1,5 @@
 """The estimator's side of a cluster: what it hands over, a rank's model, what it refuses."""
 
-import logging
 import pickle
 import threading
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from accelerando._engine.data.feed import ArrayFeed, Batch
 from accelerando.estimators import _cluster as module
 from accelerando.estimators import _data as data_module
 from accelerando.estimators._check_ranks import check_callbacks, rank_callbacks
-from accelerando.estimators._cluster import NetBuilder, describe_data
+from accelerando.estimators._cluster import NetBuilder
 from accelerando.estimators._data import chunks_of
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import ModelAveraging, PeriodicAveraging
@@ -283,39 +282,3 @@ def test_a_trainer_is_not_pickled_with_the_estimator():
     copy = pickle.loads(pickle.dumps(net))
     assert copy.client is None
     assert copy._trainer_ is None
-
-
-# -- data that somebody changes during a fit ------------------------------------------------------
-
-
-class Augmented(torch.utils.data.Dataset):
-    """Rows that are scaled, with plumbing that changes by itself."""
-
-    def __init__(self):
-        self.X, self.stages, self.scale = np.zeros((4, 2)), [1, {"p": 0.5}], 1.0
-        self.lock, self.log = threading.Lock(), logging.getLogger("rows")
-
-    def __len__(self):
-        return len(self.X)
-
-
-def test_a_data_set_is_described_by_its_numbers_texts_and_arrays():
-    rows = Augmented()
-    before = describe_data(rows)
-    assert {"dataset.scale", "dataset.X", "dataset.stages[0]", "dataset.stages[1]['p']"} == set(
-        before
-    )
-    rows.log.setLevel("ERROR")
-    assert describe_data(rows) == before
-    rows.stages[1]["p"] = 0.6
-    rows.X[3, 1] = 1
-    after = describe_data(rows)
-    assert {name for name in after if after[name] != before[name]} == {
-        "dataset.X",
-        "dataset.stages[1]['p']",
-    }
-
-
-def test_the_client_of_a_data_set_is_no_data(client):
-    opened = SimpleNamespace(scale=0.5, future=client.submit(int, 3), client=client)
-    assert module.describe_data(opened) == {"dataset.scale": "0.5"}

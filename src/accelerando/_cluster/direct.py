@@ -37,6 +37,17 @@ _BEAT_SECONDS = 1.0  # between two looks at heartbeats, which come once or twice
 SILENT_SECONDS = 10.0  # without a heartbeat: the worker hangs
 
 
+def show_address(host: str, port: int) -> str:
+    """Return a host and a port as one text; an IPv6 address needs brackets.
+
+    Examples
+    --------
+    >>> show_address("10.0.0.1", 8786), show_address("fd77::1", 8786)
+    ('10.0.0.1:8786', '[fd77::1]:8786')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def listen(host: str, ports: tuple[int, int] | None = None, backlog: int = 128) -> socket.socket:
     """Listen on an address of this machine, on a free port.
 

@@ -120,6 +120,11 @@ class ClusterJob:
         Receives values for the history of the current epoch.
     save_checkpoint : callable
         Writes a checkpoint of the driver's state.
+    needs_model : callable
+        Returns False if nobody reads or changes the model in this process after this epoch.
+    capture, forget : callable
+        Returns what callbacks remember; drops the history of lost updates, and receives how many
+        updates of the current epoch are left, and what callbacks remembered when it began.
     checkpoint : str or None
         The folder of checkpoints.
     check : callable
@@ -144,5 +149,8 @@ class ClusterJob:
     add_records: Callable[[Sequence[Mapping[str, float]]], None]
     add_to_history: Callable[[Mapping[str, Any]], None]
     save_checkpoint: Callable[[], None]
+    needs_model: Callable[[], bool] = lambda: True
+    capture: Callable[[], Any] = lambda: None
+    forget: Callable[[int, Any], None] = lambda known, memories: None
     checkpoint: str | None = None
     check: Callable[[bool], None] = lambda changed: None

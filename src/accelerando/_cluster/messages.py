@@ -35,6 +35,7 @@ Events of the driver's own process (never sent)
 ================  ===============  ===========================================================
 TrainEpoch        estimator        train to the end of the epoch
 EvaluateBatches   estimator        evaluate the validation batches on the ranks
+Fetch             estimator        somebody needs the model: collect it
 Collect           estimator        a callback saves the state: collect the replicas
 Close             estimator        the fit is over
 Interrupt         Ctrl-C           stop after the current update
@@ -58,6 +59,7 @@ Outcome: TypeAlias = Literal["epoch", "paused", "lost", "averaged"]
 
 # Parts of a state, by the names of ``accelerando._engine.state.Part``.
 MODEL_PARTS = ("MODEL", "POSITION", "RECORDS")
+NOTE_PARTS = ("POSITION", "RECORDS")
 REPLICA_PARTS = ("REPLICAS",)
 
 # -- commands -------------------------------------------------------------------------------------
@@ -79,19 +81,17 @@ class TrainSegment:
     blob : str or None
         The state that `source` loads before it broadcasts; None if it has its state already.
     epoch, until : int
-        The current epoch, and the epoch at which the fit ends.
+        The epoch to train, and the epoch at which the fit ends.
     patch : dict
         Changes made before update ``update``; ranks that are further ignore them. ``groups``: per
         optimizer the settings of its parameter groups; ``frozen``, ``evaluated``: parameters and
         layers; ``attributes``: others; ``rewired``: whether other parameters are trained.
-    records_after : int
-        The newest update whose record the driver has.
-    seconds : float
-        The training time of the run so far.
+    records_after, seconds : int, float
+        The newest update whose record the driver has; the training time of the run so far.
     threads : tuple of int or None
         The threads of the workers of this machine, and the ranks that share them, if they matter.
     chunks, deposit : tuple of int, str or None
-        The chunks of a Dask array that this rank trains on; the name under which new ones arrive.
+        The chunks of a Dask array for this rank; the name under which new ones arrive.
     careful : bool
         After a failure: the first member reports before each update, all members knock first.
     """
@@ -136,10 +136,7 @@ class AverageNow:
 
 @dataclass(frozen=True)
 class Pause:
-    """End the segment after the next update that all members make.
-
-    With `membership_changes`, replicas average before they stop.
-    """
+    """End the segment after the next update of all members; with a change, replicas average."""
 
     segment: int
     membership_changes: bool
@@ -297,18 +294,16 @@ class TrainEpoch:
 
     Attributes
     ----------
-    epoch, until : int
-        The current epoch, and the epoch at which the fit ends.
-    update, averagings : int
-        The position of the driver's state.
+    epoch, until, update, averagings : int
+        The current epoch, the epoch at which the fit ends, and where the run is.
     changed : bool
         Whether the driver's model was changed since it was collected: ranks have to load it.
+    fetch : bool
+        Whether the driver collects the model at the end, or notes where the run is.
     patch : dict
         See ``TrainSegment``.
-    batch_size, next_batch_size : int or None
-        What a schedule plans for this epoch and for the next one; None if it is not known ahead.
-    n_examples : int or None
-        Training rows, if known.
+    batch_size, next_batch_size, n_examples : int or None
+        What a schedule plans for this epoch and for the next one; training rows. None: not known.
     """
 
     epoch: int
@@ -316,6 +311,7 @@ class TrainEpoch:
     update: int = 0
     averagings: int = 0
     changed: bool = False
+    fetch: bool = True
     patch: dict[str, Any] = field(default_factory=dict)
     batch_size: int | None = None
     next_batch_size: int | None = None
@@ -328,6 +324,11 @@ class EvaluateBatches:
 
     batches: int
     update: int
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Collect the model at the end of the last epoch."""
 
 
 @dataclass(frozen=True)
@@ -351,9 +352,8 @@ class Close:
 class TaskEnd:
     """How the Dask task of a rank ended although nobody stopped it, and why in a sentence.
 
-    ``finished`` (the rank could not reach the mailbox), ``cancelled`` (Dask lost its data),
-    ``killed`` (Dask gave the task up after its worker or its data were lost), ``unreachable`` (a
-    RuntimeError or an OSError while it started), ``raised`` (any other exception).
+    ``finished`` (without the mailbox), ``cancelled`` (Dask lost its data), ``killed`` (Dask gave it
+    up), ``unreachable`` (a RuntimeError or an OSError at its start), ``raised`` (anything else).
     """
 
     status: Literal["finished", "cancelled", "killed", "unreachable", "raised"]
@@ -394,7 +394,7 @@ class Tick:
 Answer: TypeAlias = RankReady | SegmentEnded | RankRaised | StateSent | BatchesEvaluated
 RankEvent: TypeAlias = Answer | CheckpointSent | BatchSizeChanged | RanksAllowed | UpdateTimed
 WorkerEvent: TypeAlias = WorkerJoined | WorkerLeft | LeaveRequested
-Call: TypeAlias = TrainEpoch | EvaluateBatches | Collect | Close
+Call: TypeAlias = TrainEpoch | EvaluateBatches | Fetch | Collect | Close
 DriverEvent: TypeAlias = Call | Interrupt | Surveyed | ProgressSeen | RankNotStarted | Tick
 Event: TypeAlias = RankEvent | WorkerEvent | DriverEvent
 Message: TypeAlias = Command | RankEvent | WorkerEvent  # what is sent between processes

@@ -19,7 +19,7 @@ import cloudpickle
 import torch
 from distributed import get_worker, secede
 
-from accelerando._cluster.direct import SILENT_SECONDS, send_to
+from accelerando._cluster.direct import SILENT_SECONDS, send_to, show_address
 from accelerando._cluster.driver.placement import Placed, place
 from accelerando._cluster.job import ClusterJob, RankSpec
 from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone
@@ -297,8 +297,8 @@ class RankTasks:
         return TaskEnd("raised", str(error))
 
     def _reason(self, error: BaseException) -> str:
-        host, port = self.address[:2]
-        return f"{error}. It has to reach {host}:{port}, and the other workers."
+        where = show_address(*self.address[:2])
+        return f"{error}. It has to reach {where}, and the other workers."
 
     def exception_of(self, rank: RankId) -> BaseException | None:
         """Return the exception of a task that failed."""

@@ -7,7 +7,7 @@ criterion and optimizers, and how to compute predictions, a loss and a step with
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from accelerando._engine._torch import hooks_of
 from accelerando._engine.step import largest_number, needs_closure, offers_closure
 from accelerando.exceptions import StateError
 
+LARGE_MODEL = 1 << 20  # bytes of parameters; optimizers and replicas have several times as many
 # Attributes of modules and optimizers that are in the state, or that others send.
 _MODULE = ("_parameters", "_buffers", "_modules", "training", "_non_persistent_buffers_set")
 # What torch.compile adds to a module.
@@ -62,6 +63,28 @@ class Components:
             for buffer in part.buffers() if hasattr(part, "buffers") else ():
                 found.setdefault(id(buffer), buffer)
         return list(found.values())
+
+    def group_settings(self) -> list[list[dict[str, Any]]]:
+        """Return the settings of the optimizers' parameter groups that are plain values."""
+        plain = (int, float, bool, str, type(None), list, tuple)
+        return [
+            [
+                {k: v for k, v in group.items() if k != "params" and isinstance(v, plain)}
+                for group in optimizer.param_groups
+            ]
+            for optimizer in self.optimizers.values()
+        ]
+
+    def set_groups(self, settings: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        """Set what :meth:`group_settings` returned, perhaps in another process."""
+        for optimizer, groups in zip(self.optimizers.values(), settings, strict=False):
+            for group, values in zip(optimizer.param_groups, groups, strict=True):
+                group.update(
+                    {  # JSON has no tuples
+                        key: tuple(value) if isinstance(group.get(key), tuple) else value
+                        for key, value in values.items()
+                    }
+                )
 
     # -- saving -----------------------------------------------------------------------------------
 

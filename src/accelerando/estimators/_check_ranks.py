@@ -14,10 +14,14 @@ import numpy as np
 import torch
 from skorch.callbacks import (
     BatchScoring,
+    EarlyStopping,
     EpochScoring,
+    EpochTimer,
     LRScheduler,
     MlflowLogger,
     NeptuneLogger,
+    PassthroughScoring,
+    PrintLog,
     ProgressBar,
     SacredLogger,
     TensorBoard,
@@ -34,9 +38,11 @@ from accelerando._engine.coupling import (
     rows_to_compare,
 )
 from accelerando._engine.data.buffer import Draws
+from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, Feed, leaves, only_tensors, unpack
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows
+from accelerando._engine.model import LARGE_MODEL
 from accelerando._engine.step import needs_closure
 from accelerando.compress import Adaptive, ErrorFeedback, PowerSGD
 from accelerando.compress._codec import Compressor
@@ -74,54 +80,6 @@ def check_gather(net: Any, strategy: Strategy) -> None:
         raise UnsupportedError(
             f"{_GATHERS}, and micro_batch_size={net.micro_batch_size} divides it. Leave "
             'micro_batch_size at "auto", which then does not divide.'
-        )
-
-
-def check_sync(net: Any, strategy: Strategy, ranks: int) -> None:
-    """Refuse strategies and virtual ranks that do not fit the other settings."""
-    averages, virtual = isinstance(strategy, Averaging), net.virtual_ranks > 1
-    if virtual and net.client is not None:
-        raise UnsupportedError(
-            f"virtual_ranks={net.virtual_ranks} are ranks of this process, and with client= the "
-            "ranks are workers of the cluster. Leave one of them out."
-        )
-    wanted = strategy.ranks_wanted() if isinstance(strategy, Averaging) else None
-    name = type(strategy).__name__
-    if wanted == "auto" and net.client is None:
-        raise UnsupportedError(
-            f'{name}(replicas="auto") tries how many workers of a Dask cluster pay, and here there '
-            "is one process. Pass client=distributed.Client(), which starts a cluster on this "
-            "machine, or a number of replicas."
-        )
-    if wanted is not None and virtual and wanted != net.virtual_ranks:
-        raise ValueError(
-            f"{name} has {wanted} replicas, and virtual_ranks is {net.virtual_ranks}. Leave "
-            "virtual_ranks out: replicas are virtual ranks."
-        )
-    if averages and net.client is None and ranks == 1:
-        raise UnsupportedError(
-            f"sync={strategy!r} averages the parameters of several ranks, and here there is one. "
-            "Pass virtual_ranks=2 or more, or a client."
-        )
-    if averages and net.client is not None and net.max_workers == 1:
-        raise UnsupportedError(
-            f"sync={strategy!r} averages the parameters of several ranks, and max_workers=1 allows "
-            "one. Leave max_workers out, or allow more."
-        )
-    if averages and net.ema is not None:
-        raise UnsupportedError(
-            f"ema={net.ema} averages the weights after every update, and with sync={strategy!r} "
-            "every rank has weights of its own between two averagings. Leave one of them out."
-        )
-    if net.compression is not None:
-        why = (
-            "ranks that average parameters exchange no gradients"
-            if averages
-            else "virtual ranks compute the gradient of all their rows at once"
-        )
-        raise UnsupportedError(
-            f"compression={net.compression!r} compresses the gradients of single ranks; {why}. "
-            "Leave compression out, or train without sync and virtual_ranks."
         )
 
 
@@ -398,3 +356,40 @@ def check_callbacks(net: Any) -> None:
             "what happened in every update is in updates_frame(). Or train in this process "
             "(client=None)."
         )
+
+
+# These read the history, and no parameters.
+_READERS = (EpochTimer, PassthroughScoring, PrintLog, ProgressBar)
+
+
+def needs_model(net: Any, fit: Fit) -> bool:
+    """Return True if the model may be read or changed here before the next epoch, or is small."""
+    if sum(p.nbytes for _, p in fit.model.components.named_parameters()) < LARGE_MODEL:
+        return True
+    kind = type(net)
+    own = any(callable(one) and hasattr(kind, name) for name, one in vars(net).items())
+    own = own or not kind.__module__.startswith("accelerando.")
+    watched = getattr(net, "_skl_callbacks", None)
+    if own or watched or net.checkpoint is not None or fit.state.ema is not None:
+        return True
+    # Epochs that are trained again have to have as many updates on any number of ranks.
+    other = isinstance(fit.spec.strategy, Averaging) or isinstance(fit.feed, ChunkFeed)
+    if other or fit.feed.n_examples is None or fit.control.active or not fit.control.scheduled:
+        return True
+    return not all(_only_reads(callback) for _, callback in net.callbacks_)
+
+
+def _only_reads(callback: Any) -> bool:
+    """Return True for skorch's callbacks that need no parameters, as they are set up here."""
+    if any(name.startswith("on_") and callable(value) for name, value in vars(callback).items()):
+        return False
+    kind = type(callback)
+    if kind is EarlyStopping:
+        return not callback.load_best
+    if kind is EpochScoring:  # a function gets the net, and may look at all of it
+        plain = callback.scoring is None or isinstance(callback.scoring, str)
+        return plain and callback.use_caching and not callback.on_train
+    if kind is LRScheduler:  # it changes groups, which are sent anyway
+        known = type(callback.lr_scheduler_).__module__.startswith("torch.optim.")
+        return known and not steps_every_update(callback)
+    return kind in _READERS

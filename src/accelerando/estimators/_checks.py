@@ -77,7 +77,7 @@ def check_settings(net: Any, strategy: Strategy) -> None:
 
         check_iterator(loader)
     if isinstance(strategy, Averaging) or net.virtual_ranks > 1:
-        from accelerando.estimators._check_ranks import check_sync
+        from accelerando.sync._make import check_sync
 
         check_sync(net, strategy, ranks_here(net, strategy))
 
@@ -137,12 +137,14 @@ def epochs_of(net: Any, epochs: Any) -> int:
 
 def initialize(net: Any, call: Callable[[], Any]) -> None:
     """Let skorch make the components; say in a sentence why one could not be made."""
+    before = vars(net).get("_pieces_")
     try:
         call()
     except Exception as error:
-        from accelerando.estimators._explain import explain_components
+        if vars(net).get("_pieces_") is not before:  # else a check of our own settings raised
+            from accelerando.estimators._explain import explain_components
 
-        explain_components(net, error)
+            explain_components(net, error)
         raise
     if any(key.startswith("callbacks__") for key in vars(net)):
         from accelerando.estimators._explain import check_callback_names

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
-import numpy as np
 import torch
 from skorch.callbacks import LRScheduler
 from skorch.dataset import Dataset as SkorchDataset
@@ -21,6 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Subset
 
 from accelerando._cluster.driver import placement
+from accelerando._cluster.driver.collect import describe_data
 from accelerando._cluster.driver.run import ClusterTrainer
 from accelerando._cluster.driver.run import cluster_trainer as run_on_cluster
 from accelerando._cluster.driver.sizing import Limits
@@ -33,20 +33,27 @@ from accelerando._engine.loop import Fit
 from accelerando._engine.model import Components, Model
 from accelerando._engine.runtime.channels_last import settle
 from accelerando._engine.runtime.process import Interrupt
-from accelerando._engine.structure import checksum
 from accelerando.estimators._base import SKLEARN_CALLBACKS, cannot_copy
 from accelerando.estimators._check_ranks import (
     check_callbacks,
     check_division,
     copies_for_ranks,
+    needs_model,
     rank_callbacks,
 )
-from accelerando.estimators._data import forward_of, notify_gradients, sample_rows, settle_lazy
+from accelerando.estimators._data import (
+    forward_of,
+    notify_gradients,
+    sample_rows,
+    settle_lazy,
+)
+from accelerando.estimators._persist import capture_callbacks, learning_rates
 from accelerando.estimators._skorch import (
     CallbackHooks,
     SkorchModel,
     has_convolutions,
     in_memory,
+    last_row,
     module_of,
 )
 from accelerando.exceptions import UnsupportedError
@@ -208,12 +215,16 @@ def cluster_trainer(
     options = net.get_params_for("iterator_train")
     options.pop("batch_size", None)
     chunks = datasets[0] if isinstance(datasets[0], placement.Chunks) else None
+    validation = _plan_validation(net, datasets[1], fit.feed)
+    evaluates = datasets[1] is not None and validation is None
+    position = fit.state.position
+    earlier = len(net.history_) - position.epoch - position.epoch_open
     job = ClusterJob(
         client=net.client,
         fit=fit,
         builder=NetBuilder(_settings_for_ranks(net), copies_for_ranks(net), fit.spec.fit_params),
         feed=placement.plan_feed(fit.feed, options, net.iterator_train),
-        validation=_plan_validation(net, datasets[1], fit.feed),
+        validation=validation,
         content=placement.content_of(fit.feed, datasets[1]),
         owners=data_owners(datasets[0]) if isinstance(fit.feed, ArrayFeed) else [],
         chunks=chunks,
@@ -226,6 +237,9 @@ def cluster_trainer(
         add_records=lambda records: _add_batches(net, records),
         add_to_history=lambda values: net.history_[-1].update(values),  # noqa: PLW0108  of now
         save_checkpoint=net._write_checkpoint,
+        needs_model=lambda: evaluates or needs_model(net, fit),
+        capture=lambda: copy.deepcopy((*capture_callbacks(net), learning_rates(net))),
+        forget=lambda known, memories: _forget(net, earlier, known, memories),
         checkpoint=None if net.checkpoint is None else str(net.checkpoint),
         check=_checking(net, fit, datasets[0]),
     )
@@ -233,8 +247,23 @@ def cluster_trainer(
         net._trainer_ = trainer
         try:
             yield trainer
+        except BaseException as error:
+            trainer.settle(error)
+            raise
+        else:
+            trainer.settle()
         finally:
             net._trainer_ = None
+
+
+def _forget(net: Any, earlier: int, known: int, memories: Any) -> None:
+    """Drop the epochs of the history that were lost, and what is lost of the current one."""
+    position = net._state_.position
+    del net.history_[earlier + position.epoch + position.epoch_open :]
+    if position.epoch_open:
+        row = last_row(net.history_)
+        net.history_[-1:] = [{"epoch": row["epoch"], "batches": row["batches"][:known]}]
+    net._resume_ = None if memories is None else (*memories, "captured here")
 
 
 def _checking(net: Any, fit: Fit, dataset: Any) -> Callable[[bool], None]:
@@ -266,50 +295,6 @@ def known_step(net: Any, results: Sequence[tuple[torch.Tensor, Any]]) -> Any:
         return {"loss": loss, "y_pred": y_pred}
 
     return look_up
-
-
-_LOOKED_AT = 1 << 24  # bytes of an array; of larger ones, some rows
-_PARTS = 1000  # of a data set; the others are not looked at
-
-
-def describe_data(dataset: Any) -> dict[str, str]:
-    """Return the numbers, texts and arrays of a data set by name, as texts to be compared."""
-    found: dict[str, str] = {}
-    waiting: list[tuple[str, Any]] = [("dataset", dataset)]
-    for name, value in waiting:  # which grows
-        if isinstance(value, bool | int | float | str):
-            found[name] = repr(value)
-        elif isinstance(value, torch.Tensor | np.ndarray):
-            text = _describe_array(value)
-            found.update({} if text is None else {name: text})
-        elif len(waiting) < _PARTS and (value is dataset or not _is_foreign(value)):
-            waiting += _parts_of(name, value)
-    return found
-
-
-def _is_foreign(value: Any) -> bool:
-    """Return True for what changes by itself, and holds no data: locks, clients, loggers, files."""
-    if isinstance(value, list | tuple | dict):
-        return False
-    package = type(value).__module__.partition(".")[0]
-    plumbing = package in sys.stdlib_module_names or package in ("dask", "distributed", "tornado")
-    return plumbing or isinstance(value, type | ModuleType | FunctionType)
-
-
-def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, list | tuple):
-        return [(f"{name}[{place}]", one) for place, one in enumerate(value[:100])]
-    if isinstance(value, dict):
-        return [(f"{name}[{key!r}]", one) for key, one in list(value.items())[:100]]
-    return [(f"{name}.{key}", one) for key, one in getattr(value, "__dict__", {}).items()]
-
-
-def _describe_array(value: Any) -> str | None:
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
-        return None
-    step = 1 + int(value.nbytes) // _LOOKED_AT
-    some = value[::step] if step > 1 else value
-    return checksum(some if isinstance(some, torch.Tensor) else torch.from_numpy(np.array(some)))
 
 
 def _add_batches(net: Any, records: Sequence[Mapping[str, float]]) -> None:

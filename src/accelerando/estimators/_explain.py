@@ -116,7 +116,14 @@ def check_callback_names(net: Any, known: Collection[str]) -> None:
 
 
 def check_names(prefix: str, made: Any, params: Mapping[str, Any]) -> None:
-    """Refuse ``prefix__x`` parameters that the class or function does not have."""
+    """Refuse ``prefix__x`` parameters that the class or function does not have, and None rows."""
+    if prefix.startswith("iterator_") and params.get("batch_size", 1) is None:
+        raise UnsupportedError(
+            f"{prefix}__batch_size=None is for a Dataset whose items are whole batches, and "
+            "accelerando makes the batches itself: their size may change, and ranks divide them. "
+            "Let the Dataset return single rows and leave the parameter out; batch_size counts "
+            "rows."
+        )
     try:
         signature = inspect.signature(made)
     except (TypeError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Self
 
@@ -34,6 +33,7 @@ from accelerando.estimators._skorch import (
     in_memory,
     last_row,
     module_of,
+    overrides,
     split_params,
 )
 from accelerando.policies._controller import Controller
@@ -82,6 +82,14 @@ class AdaptiveNet(Results, ConfiguredNet):
     def initialize(self) -> Self:
         """Initialize all components; `random_state` decides the parameters of the module."""
         self.check_training_readiness()
+        with RNG_LOCK, torch.random.fork_rng(devices=[], enabled=self.random_state is not None):
+            checks.initialize(self, super().initialize)
+        self._state_.components = components_of(self)
+        return self
+
+    def _initialize_virtual_params(self) -> None:
+        # The first step of skorch's initialize, and of mixins that replace it (AccelerateMixin).
+        super()._initialize_virtual_params()
         control, strategy = self._controller(), self._strategy()
         self._compressor()  # raises if `compression` is wrong
         checks.check_settings(self, strategy)
@@ -91,18 +99,13 @@ class AdaptiveNet(Results, ConfiguredNet):
         state.micro_batch = MicroBatch.of(self.micro_batch_size, timed=not seeded)
         self._pieces_ = (control, strategy)
         self._resume_: Any = None  # what callbacks remember, between a load and the next fit
-        self._saves_ = PostponedSaves()
-        self._callbacks_by_event_ = CallbacksByEvent()
+        self._saves_, self._callbacks_by_event_ = PostponedSaves(), CallbacksByEvent()
         self._trainer_ = self._checkpoints_ = None
         self._recipe_ = UNKNOWN
         checks.forget_features(self)
         self.world_log_: list[Any] = []
-        with RNG_LOCK, torch.random.fork_rng(devices=[], enabled=seeded):
-            if seeded:
-                torch.manual_seed(seed)
-            checks.initialize(self, super().initialize)
-        state.components = components_of(self)
-        return self
+        if seeded:
+            torch.manual_seed(seed)
 
     def get_params_for_optimizer(self, prefix: str, named_parameters: Any) -> tuple[Any, Any]:
         """Return the arguments of an optimizer; its learning rate as a number."""
@@ -242,14 +245,9 @@ class AdaptiveNet(Results, ConfiguredNet):
         position, n_examples = state.position, feed.n_examples
         other_data = n_examples is not None and position.n_examples not in (None, n_examples)
         if state.interrupted and position.cursor and other_data:
-            warnings.warn(
-                f"The interrupted epoch had {position.n_examples} training examples, these data "
-                f"have {n_examples}: a new run of {epochs} epochs begins, and the rest of the "
-                "epoch is left out.",
-                stacklevel=4,
-            )
-            state.end_epoch()
-            position.until = position.epoch
+            from accelerando.estimators._persist import leave_epoch
+
+            leave_epoch(state, n_examples, epochs)
         resume, self._resume_ = self._resume_, None
         if state.interrupted and resume is not None:
             from accelerando.estimators._persist import continue_callbacks
@@ -328,13 +326,15 @@ class AdaptiveNet(Results, ConfiguredNet):
             callback.on_epoch_begin(self, **parts)
 
     def get_iterator(self, dataset: Any, training: bool = False) -> Any:
-        """Return batches: gathered from memory, or by ``iterator_valid``."""
-        name = "iterator_train" if training else "iterator_valid"
-        options = self.get_params_for(name)
-        fixed = self.batch_size if isinstance(self.batch_size, int) else EVALUATION_ROWS
-        rows = options.pop("batch_size", fixed)
+        """Return batches: gathered from memory, or by ``iterator_train`` or ``iterator_valid``."""
+        name, size = "iterator_train" if training else "iterator_valid", self.batch_size
+        options, loader = self.get_params_for(name), getattr(self, name)
+        rows = options.pop("batch_size", size if isinstance(size, int) else EVALUATION_ROWS)
         rows = rows if rows > 0 else checks.all_rows(self, dataset)
-        loader = getattr(self, name)
+        if training or overrides(self, "get_iterator"):  # who expects what skorch's returns
+            from accelerando.estimators._overrides import batches_of
+
+            return batches_of(loader, dataset, rows, options, training=training)
         plain = loader is DataLoader and not any(options.values())
         arrays = in_memory(dataset) if plain else None
         return ArrayBatches(arrays, rows) if arrays else loader(dataset, batch_size=rows, **options)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from skorch.dataset import Dataset as SkorchDataset
 from skorch.dataset import get_len
-from torch.utils.data import Subset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 
 from accelerando._engine.data.feed import (
     WHOLE,
@@ -28,6 +28,12 @@ def check_step(net: Any, *, weighted: bool) -> None:
     """Refuse what a subclass with its own training step cannot honor."""
     kind = type(net).__name__
     changes = f"{kind} has its own train_step, which moves the parameters by itself"
+    if net.client is not None and hasattr(net, "accelerator"):
+        raise UnsupportedError(
+            f"{kind} is trained by Accelerate, which has its own processes, and client= would "
+            "train it on the ranks of Dask. Leave AccelerateMixin out of the class, or pass "
+            "client=None."
+        )
     if net.client is not None:
         raise UnsupportedError(
             f"{changes}: ranks on a cluster could not agree. Override get_loss or infer instead, "
@@ -87,6 +93,21 @@ def check_iterator(iterator: Any) -> None:
             "iterator_train must be torch's DataLoader, a subclass of it, or a function of a data "
             f"set and batch_size= that returns batches. Got {iterator!r}."
         ) from None
+
+
+def batches_of(
+    loader: Any, dataset: Any, rows: int, options: dict[str, Any], *, training: bool
+) -> Any:
+    """Return the batches that an own ``get_iterator`` builds on, as skorch would.
+
+    Accelerate prepares a DataLoader, and nothing else. For training it shuffles, as our own loop
+    does, unless the options say otherwise.
+    """
+    is_loader = isinstance(loader, type) and issubclass(loader, DataLoader)
+    ordered = {"shuffle", "sampler", "batch_sampler"} & options.keys()
+    if training and is_loader and not ordered and not isinstance(dataset, IterableDataset):
+        options = {**options, "shuffle": True}
+    return loader(dataset, batch_size=rows, **options)
 
 
 class IteratorFeed:

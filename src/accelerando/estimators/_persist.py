@@ -209,6 +209,19 @@ def capture_callbacks(net: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return plain, tensors
 
 
+def leave_epoch(state: TrainState, n_examples: int | None, epochs: int) -> None:
+    """End an interrupted epoch that other data cannot continue, with a warning."""
+    position = state.position
+    warnings.warn(
+        f"The interrupted epoch had {position.n_examples} training examples, these data "
+        f"have {n_examples}: a new run of {epochs} epochs begins, and the rest of the "
+        "epoch is left out.",
+        stacklevel=5,
+    )
+    state.end_epoch()
+    position.until = position.epoch
+
+
 def continue_callbacks(net: Any, resume: Resume) -> None:
     """Undo what ``on_train_begin`` has reset: counters, schedulers and learning rates continue."""
     plain, tensors, rates, *captured_here = resume

@@ -1,4 +1,4 @@
-"""The conversion of ``sync=`` into a strategy."""
+"""The conversion of ``sync=`` into a strategy, and settings that it does not fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from accelerando._validation import as_piece
-from accelerando.sync._strategy import AllReduce, Strategy
+from accelerando.exceptions import UnsupportedError
+from accelerando.sync._strategy import AllReduce, Averaging, Strategy
 
 
 def as_strategy(sync: Any, params: Mapping[str, Any] | None = None) -> Strategy:
@@ -33,3 +34,51 @@ def as_strategy(sync: Any, params: Mapping[str, Any] | None = None) -> Strategy:
         convert=lambda given: AllReduce() if given is None else None,
         allowed="a strategy of accelerando.sync, like PeriodicAveraging(8), or None",
     )
+
+
+def check_sync(net: Any, strategy: Strategy, ranks: int) -> None:
+    """Refuse strategies and virtual ranks that do not fit the other settings."""
+    averages, virtual = isinstance(strategy, Averaging), net.virtual_ranks > 1
+    if virtual and net.client is not None:
+        raise UnsupportedError(
+            f"virtual_ranks={net.virtual_ranks} are ranks of this process, and with client= the "
+            "ranks are workers of the cluster. Leave one of them out."
+        )
+    wanted = strategy.ranks_wanted() if isinstance(strategy, Averaging) else None
+    name = type(strategy).__name__
+    if wanted == "auto" and net.client is None:
+        raise UnsupportedError(
+            f'{name}(replicas="auto") tries how many workers of a Dask cluster pay, and here there '
+            "is one process. Pass client=distributed.Client(), which starts a cluster on this "
+            "machine, or a number of replicas."
+        )
+    if wanted is not None and virtual and wanted != net.virtual_ranks:
+        raise ValueError(
+            f"{name} has {wanted} replicas, and virtual_ranks is {net.virtual_ranks}. Leave "
+            "virtual_ranks out: replicas are virtual ranks."
+        )
+    if averages and net.client is None and ranks == 1:
+        raise UnsupportedError(
+            f"sync={strategy!r} averages the parameters of several ranks, and here there is one. "
+            "Pass virtual_ranks=2 or more, or a client."
+        )
+    if averages and net.client is not None and net.max_workers == 1:
+        raise UnsupportedError(
+            f"sync={strategy!r} averages the parameters of several ranks, and max_workers=1 allows "
+            "one. Leave max_workers out, or allow more."
+        )
+    if averages and net.ema is not None:
+        raise UnsupportedError(
+            f"ema={net.ema} averages the weights after every update, and with sync={strategy!r} "
+            "every rank has weights of its own between two averagings. Leave one of them out."
+        )
+    if net.compression is not None:
+        why = (
+            "ranks that average parameters exchange no gradients"
+            if averages
+            else "virtual ranks compute the gradient of all their rows at once"
+        )
+        raise UnsupportedError(
+            f"compression={net.compression!r} compresses the gradients of single ranks; {why}. "
+            "Leave compression out, or train without sync and virtual_ranks."
+        )

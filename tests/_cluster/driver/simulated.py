@@ -109,7 +109,8 @@ class SimulatedRanks:
                 assert rank.key == group.start, "members differ, and nobody gives its state"
             rank.key = group.start
         left = (action.epoch + 1) * UPDATES - group.start.update
-        assert left >= 0, "trained past the end of the epoch"
+        assert 0 <= left <= UPDATES, "trained past the end of the epoch, or left updates out"
+        assert action.patch == {"of": action.epoch}, "the changes of another epoch"
         self.later(left * UPDATE + 1e-9, self.finish, group, "epoch")
         self.progress(group)
         if self.checkpoint_every is not None:
@@ -194,12 +195,13 @@ class SimulatedRanks:
     def answer(self, rank, command):
         if isinstance(command, SendState):
             self.blobs[command.blob] = rank.key
+            self.parts[command.blob] = command.parts
             self.event(StateSent(rank.name, command.blob, rank.key.update, rank.key.averagings))
         elif isinstance(command, Evaluate):
             request = self.state.requests.get(rank.name)
             awaited = request is not None and request.blob == command.blob
             # The answer of a rank that was frozen for long is dropped.
-            assert not awaited or rank.key.update == self.here.update, "it evaluates another model"
+            assert not awaited or rank.key.update == self.run.update, "it evaluates another model"
             self.blobs[command.blob] = rank.key
             self.event(BatchesEvaluated(rank.name, command.blob))
         elif isinstance(command, AverageNow):

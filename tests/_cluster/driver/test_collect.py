@@ -2,12 +2,17 @@
 
 import copy
 import dataclasses
+import logging
+import threading
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
+from accelerando._cluster.driver.collect import DriverCopy, LiveProgress, describe_data
 from accelerando._cluster.messages import ProgressSeen
+from accelerando._cluster.worker.hooks import RankCopy
 from accelerando._engine._torch import pack, unpack
 from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.position import Part, Position
@@ -92,15 +97,73 @@ def test_changes_on_the_driver_are_noticed():
     assert driver.changes()[0]
 
 
-def test_settings_of_parameter_groups_are_plain_values():
+# -- where the run is, without the model -----------------------------------------------------------
+
+
+def noted(epochs, lr=0.125):
+    """Return what a rank sends if nobody needs the model."""
+    rank = rank_state(epochs)[0]
+    rank.model.optimizers[0].param_groups[0]["lr"] = lr
+    return RankCopy(SimpleNamespace(model=rank.model)).pack(
+        rank.state, Part.POSITION | Part.RECORDS
+    )
+
+
+def test_a_note_moves_the_run_and_leaves_the_model():
     driver = copy_of()
-    optimizer = driver.fit.model.optimizers[0]
-    optimizer.param_groups[0]["lr"] = 0.25
-    optimizer.param_groups[0]["scratch"] = torch.zeros(3)
-    ((settings,),) = driver.group_settings()
-    assert settings["lr"] == 0.25
-    assert settings["momentum"] == 0.9
-    assert not {"params", "scratch"} & set(settings)
+    driver.changes()
+    driver.pack()
+    before = parameters(driver).clone()
+    driver.state.position.until = 7
+    driver.note(noted(2))
+    assert driver.is_behind
+    assert torch.equal(parameters(driver), before)
+    assert (driver.state.position.update, driver.state.position.until) == (10, 7)
+    assert driver.state.lr() == 0.125
+    assert driver.newest_record() == 10
+    changed, patch = driver.changes()
+    assert not changed
+    assert (patch["update"], patch["groups"][0][0]["lr"]) == (10, 0.125)
+
+
+def test_ranks_get_the_model_with_the_position_that_belongs_to_it():
+    driver = copy_of()
+    driver.load(rank_state(1)[1])
+    rate = driver.state.lr()
+    driver.note(noted(2))
+    driver.note(noted(3))
+    state = TrainState()
+    state.components = model_of(norm=True, momentum=0.9, seed=3).components
+    state.load_state_dict(unpack(driver.pack()))
+    assert (state.position.update, state.lr()) == (5, rate)
+    assert not driver.is_behind
+    assert driver.newest_record() == 15  # the history stays: these epochs are trained again
+    driver.load(rank_state(3)[1])
+    assert [row["update"] for row in driver.rows] == list(range(1, 16))
+
+
+def test_records_of_lost_updates_are_dropped():
+    driver = copy_of()
+    driver.load(rank_state(1)[1])
+    assert driver.drop_lost() is None
+    driver.state.records.epochs.add(1, 5, 60, 12, 0.1, 1.0)
+    driver.note(noted(2))
+    driver.state.records.epochs.add(2, 10, 120, 12, 0.1, 2.0)
+    driver.go_back()
+    assert driver.state.position.epoch == 1
+    assert driver.drop_lost() == 0
+    assert (driver.newest_record(), len(driver.state.records.epochs)) == (5, 1)
+
+
+def test_a_model_that_is_fetched_between_epochs_ends_no_epoch_twice():
+    driver = copy_of()
+    driver.note(noted(2))
+    driver.state.end_epoch()
+    before = dataclasses.replace(driver.state.position)
+    driver.load(rank_state(2)[1])
+    assert driver.state.position.epoch_open
+    driver.catch_up(before)
+    assert driver.state.position == before
 
 
 # -- to ranks -------------------------------------------------------------------------------------
@@ -294,3 +357,39 @@ def test_signals_have_the_names_of_the_updates_table():
     assert "signals" not in signals
     assert signals["update"] == 70
     assert progress.newest["epoch"] == 1
+
+
+# -- data that somebody changes during a fit ------------------------------------------------------
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Rows that are scaled, with plumbing that changes by itself."""
+
+    def __init__(self):
+        self.X, self.stages, self.scale = np.zeros((4, 2)), [1, {"p": 0.5}], 1.0
+        self.lock, self.log = threading.Lock(), logging.getLogger("rows")
+
+    def __len__(self):
+        return len(self.X)
+
+
+def test_a_data_set_is_described_by_its_numbers_texts_and_arrays():
+    rows = Augmented()
+    before = describe_data(rows)
+    assert {"dataset.scale", "dataset.X", "dataset.stages[0]", "dataset.stages[1]['p']"} == set(
+        before
+    )
+    rows.log.setLevel("ERROR")
+    assert describe_data(rows) == before
+    rows.stages[1]["p"] = 0.6
+    rows.X[3, 1] = 1
+    after = describe_data(rows)
+    assert {name for name in after if after[name] != before[name]} == {
+        "dataset.X",
+        "dataset.stages[1]['p']",
+    }
+
+
+def test_the_client_of_a_data_set_is_no_data(client):
+    opened = SimpleNamespace(scale=0.5, future=client.submit(int, 3), client=client)
+    assert describe_data(opened) == {"dataset.scale": "0.5"}

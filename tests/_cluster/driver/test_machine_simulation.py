@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from accelerando._cluster.driver import machine
 from accelerando._cluster.driver.machine import step
 from accelerando._cluster.driver.sizing import Limits, Sizing
 from accelerando._cluster.driver.state import DriverState, Fail, Finish, Phase
@@ -75,6 +76,16 @@ def test_no_update_is_lost_if_workers_give_notice():
         assert world.made == 6 * UPDATES, "an update was made twice"
         left += world.logged.count("left")
     assert left > 100
+
+
+def test_epochs_are_trained_again_if_nobody_has_the_state_after_them(monkeypatch):
+    monkeypatch.setattr(machine, "_HELD_SECONDS", 1e9)
+    again = 0
+    for seed in range(100):
+        world = World(seed, 1 + seed % 5, failures=40, fetches=lambda epoch: epoch == 3)
+        check_end(world, world.fit(epochs=8), epochs=8)
+        again += world.logged.count("again")
+    assert again > 50
 
 
 # -- work per event -------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 from accelerando._cluster.driver.pool import Turn
 from accelerando._cluster.messages import (
     Close,
-    RankReady,
     RanksAllowed,
-    Surveyed,
     Tick,
     WorkerJoined,
     WorkerLeft,
@@ -69,26 +67,3 @@ def test_a_policy_without_a_limit_is_logged_as_such():
         "Update 4: a policy allows any number of ranks; 3 should train "
         "(batch 48, 16 rows per rank).",
     ]
-
-
-def test_too_few_workers_for_min_workers_are_said():
-    fit = Fit(ranks=3, workers=1, limits={"min_workers": 2}).start()
-    [text] = texts(fit, "min_workers")
-    assert text.startswith("min_workers=2 is not met: this fit can use 1 worker of the cluster.")
-    assert not texts(Fit(ranks=3, workers=2, limits={"min_workers": 2}).start(), "min_workers")
-
-
-def test_ranks_that_do_not_start_in_time_are_said():
-    fit = Fit(ranks=2, limits={"min_workers": 2})
-    fit.epoch()
-    fit.on(RankReady("rank-0"))
-    fit.on(Tick(), after=61)
-    [text] = texts(fit, "min_workers")
-    assert "this fit can use 2 workers of the cluster. Training begins with 1 rank and" in text
-
-
-def test_after_the_loss_of_all_the_log_names_the_update_of_the_driver():
-    fit = Fit(ranks=2).start(update=40)
-    fit.on(Surveyed(("x", "y")))
-    fit.on(RankReady(next(iter(fit.state.ranks))))
-    assert texts(fit, "segment")[-1].startswith("Update 40: training continues with 1 rank")

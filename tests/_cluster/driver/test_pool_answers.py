@@ -54,7 +54,7 @@ def test_training_continues_if_the_rank_that_raised_dies_before_its_error_is_kno
 def test_an_epoch_that_ended_counts_although_the_sender_dies_then():
     fit = Fit(ranks=2, averages=True).start()
     fit.end(update=10)
-    fit.state.call = fit.state.call.__class__(1, 2)  # the last epoch: replicas are collected, too
+    fit.state.call = fit.state.call.__class__(0, 1)  # the last epoch: replicas are collected, too
     send(fit, "rank-0")
     fit.on(WorkerLeft("a"))
     assert send(fit, "rank-1") == ["LoadReplicas (None, 'state/4')", "Finish epoch"]

@@ -4,7 +4,7 @@ import pytest
 
 from accelerando._cluster.driver import replicas
 from accelerando._cluster.driver.pool import Turn
-from accelerando._cluster.driver.state import Log, Phase, StartSegment
+from accelerando._cluster.driver.state import Phase
 from accelerando._cluster.messages import (
     CheckpointSent,
     Collect,
@@ -99,19 +99,6 @@ def test_nobody_averages_without_need_or_with_a_lost_one(since, whole):
     did = fit.epoch(1, update=10, averagings=2)
     assert not any("AverageNow" in action for action in did)
     assert fit.phase is Phase.TRAINING
-
-
-def test_what_a_lost_replica_did_since_the_last_averaging_is_logged():
-    fit = Fit(ranks=3, averages=True).start()
-    fit.on(WorkerLeft("b"))
-    fit.end("lost", update=27, averagings=1, since=2, ranks=["rank-0", "rank-2"])
-    [text] = [a.text for a in fit.all if isinstance(a, Log) and a.event == "unaveraged"]
-    assert text == (
-        "The last averaging was 2 updates ago: what 1 lost rank did since then is lost, what the "
-        "others did is kept."
-    )
-    [_, segment] = [a for a in fit.all if isinstance(a, StartSegment)]
-    assert segment.source == 0, "the others average before they continue"
 
 
 # -- checkpoints ----------------------------------------------------------------------------------

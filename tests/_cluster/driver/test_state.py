@@ -17,7 +17,7 @@ def test_more_averagings_are_further_ahead_and_updates_break_ties():
 
 def test_actions_are_values_and_all_of_them_are_in_the_union():
     assert Send("rank-0", Stop()) == Send("rank-0", Stop())
-    assert len(set(typing.get_args(Action))) == 18
+    assert len(set(typing.get_args(Action))) == 19
     for action in typing.get_args(Action):
         assert action.__module__ == state.__name__
         assert action.__dataclass_params__.frozen

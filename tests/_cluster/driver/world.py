@@ -20,6 +20,7 @@ from accelerando._cluster.messages import (
     Close,
     Collect,
     EvaluateBatches,
+    Fetch,
     LeaveRequested,
     Pause,
     RankNotStarted,
@@ -51,12 +52,22 @@ class World(SimulatedRanks):
         How many disasters happen before the world becomes quiet.
     kinds : list of str
         Which disasters happen.
+    fetches : callable
+        Whether the model is needed at the end of an epoch.
     """
 
     def __init__(
-        self, seed, size, *, averages=False, failures=30, checkpoint_every=None, kinds=KINDS
+        self,
+        seed,
+        size,
+        *,
+        averages=False,
+        failures=30,
+        checkpoint_every=None,
+        kinds=KINDS,
+        fetches=lambda epoch: True,
     ):
-        self.kinds = kinds
+        self.kinds, self.fetches = kinds, fetches
         self.random = random.Random(seed)
         self.size, self.averages, self.failures = size, averages, failures
         self.checkpoint_every = checkpoint_every
@@ -70,7 +81,8 @@ class World(SimulatedRanks):
         self.ranks: dict[str, Rank] = {}
         self.ended: dict[str, TaskEnd] = {}
         self.blobs: dict[str, Key] = {}
-        self.here = Key(0, 0)
+        self.here = self.run = Key(0, 0)  # of the driver's model, and of what it has noted
+        self.parts: dict[str, tuple] = {}  # of states in the mailbox
         self.waiting: dict[str, list] = {}  # commands to frozen ranks
         self.result: a.Finish | a.Fail | a.RaiseFrom | None = None
         self.segments = self.made = 0  # updates of segments that ended well
@@ -223,11 +235,16 @@ class World(SimulatedRanks):
         self.blobs[action.blob] = self.here
 
     def LoadState(self, action):
+        assert "MODEL" in self.parts[action.blob]
         self.load(self.blobs.pop(action.blob))
+
+    def NoteState(self, action):
+        assert "MODEL" not in self.parts[action.blob]
+        self.run = self.blobs.pop(action.blob)
 
     def load(self, key):
         assert key >= self.here, "the collected state is older than the one before"
-        self.here = key
+        self.here = self.run = key
 
     def LoadReplicas(self, action):
         for blob in action.blobs:
@@ -269,12 +286,17 @@ class World(SimulatedRanks):
         """Train, evaluate after each epoch, and close; return how the last call ended."""
         self.event(Surveyed(tuple(self.workers)))
         for epoch in range(epochs):
-            where = {"update": self.here.update, "averagings": self.here.averagings}
-            ended = self.call(TrainEpoch(epoch, epochs, **where))
+            where = {"update": self.run.update, "averagings": self.run.averagings}
+            fetch = epoch + 1 == epochs or self.fetches(epoch)
+            ended = self.call(TrainEpoch(epoch, epochs, fetch=fetch, patch={"of": epoch}, **where))
             if not isinstance(ended, a.Finish) or ended.outcome != "epoch":
                 break
-            assert self.here.update == (epoch + 1) * UPDATES
-            self.call(EvaluateBatches(7, self.here.update))
+            assert self.run.update == (epoch + 1) * UPDATES
+            assert not fetch or self.here == self.run
+            ended_well = self.call(EvaluateBatches(7, self.run.update))
+            if ended_well.outcome == "unavailable" and self.here < self.run:
+                ended = self.call(Fetch())
+                assert self.here.update == (epoch + 1) * UPDATES
             if self.averages and epoch % 2:
                 self.call(Collect(self.here.update))
         self.call(Close())

@@ -1,13 +1,17 @@
-"""What the driver knows of a run on ranks: its copy of the training state, and their progress."""
+"""What the driver knows of a run: its copy of the state, the data it sent, progress of ranks."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from accelerando._cluster.messages import ProgressSeen
@@ -19,7 +23,7 @@ from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import facts_of
 from accelerando._engine.model import Components
-from accelerando._engine.position import Part
+from accelerando._engine.position import Part, Position
 from accelerando._engine.runtime.progress import Progress
 from accelerando._engine.state import TrainState
 from accelerando._engine.structure import (
@@ -60,6 +64,12 @@ class DriverCopy:
         self.fit, self.state, self.add_records = fit, fit.state, add_records
         self.check = check
         self._known: Description | None = None  # what ranks have
+        self._held: dict[str, Any] | None = None  # where the model is, if the run is further
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the model is older than the rest of the state."""
+        return self._held is not None
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -76,11 +86,12 @@ class DriverCopy:
         model = self.fit.model
         model.refresh()
         self.state.components = components = model.components
-        now = self._describe(components)
         before = self._known
+        # Nobody reads the model, or changes it, while it is behind.
+        now = before if before and self.is_behind else self._describe(components)
         patch: dict[str, Any] = {
             "update": self.state.position.update,
-            "groups": self.group_settings(),
+            "groups": components.group_settings(),
             "frozen": now.frozen,
             "evaluated": _in_evaluation_mode(model.module.training, components),
         }
@@ -115,21 +126,6 @@ class DriverCopy:
             )
         return found
 
-    def group_settings(self) -> list[list[dict[str, Any]]]:
-        """Return the settings of the optimizers' parameter groups that are plain values."""
-        plain = (int, float, bool, str, type(None), list, tuple)
-        return [
-            [
-                {
-                    key: value
-                    for key, value in group.items()
-                    if key != "params" and isinstance(value, plain)
-                }
-                for group in optimizer.param_groups
-            ]
-            for optimizer in self.fit.model.optimizers
-        ]
-
     # -- batch sizes known ahead ------------------------------------------------------------------
 
     def first_batch_size(self) -> int:
@@ -157,6 +153,7 @@ class DriverCopy:
 
     def pack(self) -> bytes:
         """Return the state for ranks that continue from it, and what else the model is."""
+        self.go_back()
         state = self.state
         state.components = components = self.fit.model.components
         self._known = known = self._describe(components)
@@ -179,7 +176,52 @@ class DriverCopy:
 
     def load(self, content: bytes) -> None:
         """Make a rank's state the driver's; the run's seed, end and generators stay."""
-        state, found = self.state, unpack(content)
+        self._held = None
+        self._load(unpack(content))
+        self._mark()
+
+    def note(self, content: bytes) -> None:
+        """Note where the run is, and leave the model as it is."""
+        found, components = unpack(content), self.fit.model.components
+        if self._held is None:
+            self._held = self.state.state_dict(Part.POSITION)
+            self._held["groups"] = components.group_settings()
+        self._load(found)
+        components.set_groups(json.loads(found["groups"]))
+
+    def go_back(self) -> None:
+        """Return to where the model is: what ranks have done since then is not here."""
+        held, self._held = self._held, None
+        if held is not None:
+            self.state.load_state_dict(held)
+            self.fit.model.components.set_groups(held["groups"])
+
+    def catch_up(self, before: Position) -> None:
+        """End the epochs that had ended before a model of the same update was loaded."""
+        state, position = self.state, self.state.position
+        if position.update == before.update:
+            while position.epoch < before.epoch:
+                state.end_epoch()
+            position.until, position.epoch_open = before.until, before.epoch_open
+
+    def drop_lost(self) -> int | None:
+        """Drop the records of updates after the model's, whose ranks are lost.
+
+        Returns
+        -------
+        known : int or None
+            The records of the current epoch that are left; None if no record had to be dropped.
+        """
+        records, position = self.state.records, self.state.position
+        if self.newest_record() <= position.update:
+            return None
+        rows = records.updates.tensor()[: records.updates.count_until(position.update)]
+        records.updates.load(rows)
+        records.epochs.load(records.epochs.tensor()[: records.epochs.count_until(position.epoch)])
+        return int((rows[:, 1] == position.epoch + 1).sum())
+
+    def _load(self, found: dict[str, Any]) -> None:
+        state = self.state
         until, seeded = state.position.until, state.seeded
         state.load_state_dict(found, parts=Part.MODEL | Part.POSITION)
         state.position.until, state.seeded = until, seeded
@@ -194,7 +236,6 @@ class DriverCopy:
         for optimizer in model.optimizers:
             mark_optimizer_called(optimizer)  # schedulers warn if there was no step before theirs
         self._add_records(found["tensors"]["updates"])
-        self._mark()
 
     def _add_records(self, rows: Any) -> None:
         updates = self.state.records.updates
@@ -248,6 +289,50 @@ def _in_evaluation_mode(training: bool, components: Components) -> list[str] | N
         for path, layer in part.named_modules(prefix=root)
         if not layer.training
     ]
+
+
+_LOOKED_AT = 1 << 24  # bytes of an array; of larger ones, some rows
+_PARTS = 1000  # of a data set; the others are not looked at
+
+
+def describe_data(dataset: Any) -> dict[str, str]:
+    """Return the numbers, texts and arrays of a data set by name, as texts to be compared."""
+    found: dict[str, str] = {}
+    waiting: list[tuple[str, Any]] = [("dataset", dataset)]
+    for name, value in waiting:  # which grows
+        if isinstance(value, bool | int | float | str):
+            found[name] = repr(value)
+        elif isinstance(value, torch.Tensor | np.ndarray):
+            text = _describe_array(value)
+            found.update({} if text is None else {name: text})
+        elif len(waiting) < _PARTS and (value is dataset or not _is_foreign(value)):
+            waiting += _parts_of(name, value)
+    return found
+
+
+def _is_foreign(value: Any) -> bool:
+    """Return True for what changes by itself, and holds no data: locks, clients, loggers, files."""
+    if isinstance(value, list | tuple | dict):
+        return False
+    package = type(value).__module__.partition(".")[0]
+    plumbing = package in sys.stdlib_module_names or package in ("dask", "distributed", "tornado")
+    return plumbing or isinstance(value, type | ModuleType | FunctionType)
+
+
+def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, list | tuple):
+        return [(f"{name}[{place}]", one) for place, one in enumerate(value[:100])]
+    if isinstance(value, dict):
+        return [(f"{name}[{key!r}]", one) for key, one in list(value.items())[:100]]
+    return [(f"{name}.{key}", one) for key, one in getattr(value, "__dict__", {}).items()]
+
+
+def _describe_array(value: Any) -> str | None:
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
+        return None
+    step = 1 + int(value.nbytes) // _LOOKED_AT
+    some = value[::step] if step > 1 else value
+    return checksum(some if isinstance(some, torch.Tensor) else torch.from_numpy(np.array(some)))
 
 
 class LiveProgress:

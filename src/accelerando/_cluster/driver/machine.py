@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import Any
 
 from accelerando._cluster import messages
-from accelerando._cluster.driver import losses, pool, replicas
+from accelerando._cluster.driver import losses, membership, pool, replicas
 from accelerando._cluster.driver.pool import Turn, end_call, silence
-from accelerando._cluster.driver.sizing import plural
 from accelerando._cluster.driver.state import (
+    NO_STATE,
     Action,
     DriverState,
     DropBlob,
@@ -39,6 +39,7 @@ _GATHER_SECONDS = 60.0  # the first segment waits this long for ranks that are s
 _SWITCH_SECONDS = 2.0  # a change of membership waits this long for further ranks
 _LOST_SECONDS = 2.0  # after a loss, the others report it within this time
 _SLOW_UPDATES = 20  # a rank may take this many times the usual update
+_HELD_SECONDS = 60.0  # then the driver collects the model although nobody needs it
 
 
 def step(state: DriverState, event: messages.Event, now: float) -> tuple[DriverState, list[Action]]:
@@ -88,17 +89,30 @@ def step(state: DriverState, event: messages.Event, now: float) -> tuple[DriverS
 
 def _train_epoch(turn: Turn, event: messages.TrainEpoch) -> None:
     state = turn.state
-    state.call, state.here, state.ended = event, Key(event.averagings, event.update), False
+    state.call, state.ended = event, False
+    if state.noted is None:
+        state.here, state.held_at, state.calls = Key(event.averagings, event.update), turn.now, ()
+    state.calls += (event,)
     state.stillborn, state.unformed, state.unreached = (), 0, ""
     if event.changed:
         state.changed = True  # what ranks have is older, whatever their update is
-        for rank, info in state.ranks.items():
-            turn.change(rank, key=min(info.key, state.here))
+        for rank in state.ranks:
+            turn.change(rank, key=NO_STATE)
     state.sizing = replace(state.sizing, n_examples=event.n_examples)
     state.ahead = state.sizing.ahead(event.next_batch_size, len(state.workers))
     if event.update and event.batch_size:
         state.sizing = replace(state.sizing, batch_size=event.batch_size)
     _gather(turn)
+
+
+def _fetch(turn: Turn, event: messages.Fetch) -> None:
+    state, best = turn.state, turn.best()
+    assert state.call is not None
+    state.call, state.ended = replace(state.call, fetch=True), False
+    if best is not None and state.ranks[best].key == state.noted:
+        pool.ask_model(turn, best)
+    else:
+        _gather(turn)
 
 
 def _close(turn: Turn, event: messages.Close) -> None:
@@ -161,6 +175,8 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
         source, blob = 0, turn.name_blob("start")
         state.start_blobs[members[0]] = blob
         turn.do(PutState(blob))
+        if state.noted is not None:
+            membership.go_back(turn)
     elif state.ranks[members[-1]].key != newest:
         source = 0
     outcomes = [state.ranks[rank].outcome for rank in members]
@@ -168,11 +184,15 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
         if state.averages and source is None:
             source = 0  # replicas that differ are averaged before the segment begins
         state.generation, state.abandoned = state.generation + 1, False
-        _log_segment(turn, members)
+        if state.members or len(members) < min(state.sizing.limits.min_workers, wanted):
+            membership.log_segment(turn, members)
     state.members, state.segment, state.lost = members, state.segment + 1, []
     state.newest_update = max(newest, state.here).update
     state.paused = state.begun = state.broken = False
-    state.spares_since = None
+    reached = state.here if blob else newest
+    # The current epoch, or an earlier one that is trained again.
+    call = [c for c in state.calls if Key(c.averagings, c.update) <= reached][-1]
+    state.spares_since, state.began = None, call.epoch
     for rank in members:
         turn.change(rank, status="training", outcome=None)
     turn.do(
@@ -182,9 +202,9 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
             members=members,
             source=source,
             blob=blob,
-            epoch=state.call.epoch,
+            epoch=call.epoch,
             until=state.call.until,
-            patch=state.call.patch,
+            patch=call.patch,
             intact=tuple(outcome in ("epoch", "paused", "averaged") for outcome in outcomes),
             careful=state.unformed > 0
             or (state.attempts.count > 0 and state.newest_update <= state.attempts.update),
@@ -193,35 +213,6 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
     turn.enter(Phase.TRAINING)
     keep = max(wanted, state.ahead)
     pool.release(turn, ready[keep:], keep)
-
-
-def _log_segment(turn: Turn, members: tuple[RankId, ...]) -> None:
-    """Log why the membership changed, and what local SGD lost."""
-    state, count, bound = turn.state, len(members), turn.bound()
-    fewest = min(state.sizing.limits.min_workers, bound.ranks)
-    if count < fewest:
-        turn.log(
-            "min_workers",
-            f"min_workers={fewest} is not met: this fit can use "
-            f"{plural(len(state.workers), 'worker')} of the cluster. Training begins with "
-            f"{plural(count, 'rank')} and does not wait for others; they join when they come.",
-        )
-    if not state.members:
-        return
-    gone = len(state.members) - len(turn.present())
-    since = max(state.ranks[rank].since for rank in members)
-    if state.averages and gone and since:
-        turn.log(
-            "unaveraged",
-            f"The last averaging was {plural(since, 'update')} ago: what "
-            f"{plural(gone, 'lost rank')} did since then is lost, what the others did is kept.",
-        )
-    why = bound.why if count >= bound.ranks else f"{bound.ranks} are wanted: {bound.why}"
-    turn.log(
-        "segment",
-        f"Update {max(state.ranks[members[0]].key, state.here).update}: training continues with "
-        f"{plural(count, 'rank')} (before: {len(state.members)}; {why}).",
-    )
 
 
 def _watch_averaging(turn: Turn) -> None:
@@ -297,8 +288,13 @@ def _conclude(turn: Turn) -> None:
     if best is not None and not state.changed:
         key = state.ranks[best].key
         ended = state.ranks[best].outcome == "epoch" and best in state.members
+        assert state.call is not None
+        if ended and not over and state.began < state.call.epoch:  # it was trained again
+            _gather(turn)
+            return
         if ended or (over and key > state.here):
-            pool.ask_model(turn, best)
+            due = turn.now - state.held_at > _HELD_SECONDS
+            pool.ask_model(turn, best, whole=over or due or state.call.fetch)
             return
         if over and state.averages and key == state.here:
             replicas.ask_replicas(turn)
@@ -312,7 +308,7 @@ def _watch_collecting(turn: Turn) -> None:
         silence(turn, list(state.requests))
     if state.requests:
         return
-    if state.collecting == "model":  # the rank that was asked is lost
+    if state.collecting in ("model", "position"):  # the rank that was asked is lost
         _conclude(turn)
     elif state.collecting == "replicas":
         replicas.load_replicas(turn)
@@ -365,10 +361,11 @@ def _surveyed(turn: Turn, event: messages.Surveyed) -> None:
     pool.recruit(turn)
 
 
-_CALLS = (messages.TrainEpoch, messages.EvaluateBatches, messages.Collect)
+_CALLS = (messages.TrainEpoch, messages.EvaluateBatches, messages.Fetch, messages.Collect)
 _HANDLERS: Mapping[type, Callable[[Turn, Any], None]] = {
     messages.TrainEpoch: _train_epoch,
     messages.EvaluateBatches: pool.evaluate,
+    messages.Fetch: _fetch,
     messages.Collect: replicas.collect,
     messages.Close: _close,
     messages.Interrupt: _interrupt,

@@ -24,6 +24,7 @@ from accelerando._cluster.driver.state import (
     Key,
     LoadState,
     Log,
+    NoteState,
     Phase,
     RaiseFrom,
     RankInfo,
@@ -302,10 +303,10 @@ def progress_seen(turn: Turn, event: messages.ProgressSeen) -> None:
 # -- states ----------------------------------------------------------------------------------------
 
 
-def ask_model(turn: Turn, rank: RankId) -> None:
-    """Ask the most advanced rank for the state that all ranks share."""
-    turn.state.collecting = "model"
-    ask(turn, [rank], messages.MODEL_PARTS)
+def ask_model(turn: Turn, rank: RankId, *, whole: bool = True) -> None:
+    """Ask the most advanced rank for the state that all ranks share, or where the run is."""
+    turn.state.collecting = "model" if whole else "position"
+    ask(turn, [rank], messages.MODEL_PARTS if whole else messages.NOTE_PARTS)
 
 
 def ask(turn: Turn, ranks: list[RankId], parts: tuple[str, ...]) -> None:
@@ -336,9 +337,15 @@ def state_sent(turn: Turn, event: messages.StateSent) -> None:
     if state.collecting == "replicas":
         state.received[event.blob] = event.rank
         return
-    state.here, state.collecting = Key(event.averagings, event.update), None
-    state.ended = state.ranks[event.rank].outcome == "epoch"
-    turn.do(LoadState(event.blob))
+    assert state.call is not None
+    state.ended = state.ranks[event.rank].outcome == "epoch" and state.began == state.call.epoch
+    key, noted, state.collecting = Key(event.averagings, event.update), state.collecting, None
+    if noted == "position":
+        state.noted = key
+        turn.do(NoteState(event.blob))
+    else:
+        state.here, state.held_at, state.noted = key, turn.now, None
+        turn.do(LoadState(event.blob))
 
 
 # -- validation -----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What every member has a part of: the replicas of local SGD, and checkpoints.
+"""What all members have a part of: replicas of local SGD, and checkpoints.
 
 Used by :mod:`accelerando._cluster.driver.machine`.
 """

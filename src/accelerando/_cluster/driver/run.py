@@ -8,6 +8,7 @@ decision of its own.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import torch
 
 from accelerando._cluster import messages
+from accelerando._cluster.direct import show_address
 from accelerando._cluster.driver import state as actions
 from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
 from accelerando._cluster.driver.machine import step
@@ -38,11 +40,11 @@ from accelerando._dask import (
     workers_of,
 )
 from accelerando._engine._torch import unpack
+from accelerando._engine.model import LARGE_MODEL
 from accelerando.exceptions import ClusterError
 
 _WAIT_SECONDS = 0.1  # for an event; then the driver looks at Ctrl-C, progress and deadlines
 _SURVEY_SECONDS = 1.0
-_LARGE_MODEL = 1 << 20  # bytes of parameters; optimizers and replicas have several times as many
 
 
 @contextmanager
@@ -54,7 +56,7 @@ def cluster_trainer(job: ClusterJob) -> Iterator[ClusterTrainer]:
         stack.enter_context(shielded(job.client))
         mailbox = stack.enter_context(open_mailbox(job.client, run))
         tensors = job.fit.model.components.named_parameters()
-        if sum(tensor.nbytes for _, tensor in tensors) >= _LARGE_MODEL:
+        if sum(tensor.nbytes for _, tensor in tensors) >= LARGE_MODEL:
             from accelerando._cluster.direct import receive_large
 
             host = host_towards(job.client.scheduler.address)
@@ -109,6 +111,7 @@ class ClusterTrainer:
         self._survey_at = 0.0
         self._interrupted = False
         self._announced: set[str] = set()
+        self._memories: dict[int, Any] = {}  # of callbacks, by epoch, since the driver's model
 
     # -- what users and tests may read ------------------------------------------------------------
 
@@ -135,6 +138,11 @@ class ClusterTrainer:
         state, copy = self.job.fit.state, self.copy
         position = state.position
         changed, patch = copy.changes()
+        fetch = position.epoch + 1 >= position.until or self.job.needs_model()
+        if not copy.is_behind:
+            self._memories.clear()
+        if copy.is_behind or not fetch:
+            self._memories[position.epoch] = self.job.capture()
         result = self._call(
             messages.TrainEpoch(
                 epoch=position.epoch,
@@ -142,6 +150,7 @@ class ClusterTrainer:
                 update=position.update,
                 averagings=state.averaging.count,
                 changed=changed,
+                fetch=fetch,
                 patch=patch,
                 batch_size=copy.planned_batch_size(position.epoch),
                 next_batch_size=copy.planned_batch_size(position.epoch + 1),
@@ -150,8 +159,8 @@ class ClusterTrainer:
         )
         if self.job.limits.replicas == "auto":
             throughput = self.state.sizing.throughput()
-            values = {"replicas": len(self.state.members), "replicas_throughput": throughput}
-            self.job.add_to_history(values)
+            found = {"replicas": len(self.state.members), "replicas_throughput": throughput}
+            self.job.add_to_history(found)
         if result.outcome == "interrupted":
             self.job.interrupt.check()
 
@@ -163,6 +172,7 @@ class ClusterTrainer:
         update = self.job.fit.state.position.update
         result = self._call(messages.EvaluateBatches(plan.n_batches, update))
         if result.outcome != "evaluated":
+            self.fetch()
             return None
         found: dict[int, Any] = {}
         for blob in result.blobs:
@@ -172,6 +182,28 @@ class ClusterTrainer:
                 raise self._without_scheduler(str(error.__cause__ or error)) from error
             found.update({int(number): values for number, values in content.items()})
         return [(loss, y_pred) for _, (loss, y_pred) in sorted(found.items())]
+
+    def fetch(self) -> None:
+        """Fetch the newest model, if only ranks have it; train again what they have lost."""
+        if self.copy.is_behind:
+            self._call(messages.Fetch())
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """Before the fit ends, by `error` or not: fetch the model, or go back to the one here."""
+        try:
+            if not isinstance(error, ClusterError):  # which says that there is nobody to ask
+                self.fetch()
+        except ClusterError:
+            if error is None:
+                raise
+        finally:
+            self.copy.go_back()
+            known = self.copy.drop_lost()
+            if known is not None:
+                at = self.job.fit.state.position
+                text = f"What ranks did after update {at.update} is lost with them."
+                self.tasks.log("lost", text)
+                self.job.forget(known, self._memories.get(at.epoch))
 
     def collect_replicas(self) -> None:
         """Fetch the replicas of the ranks, if they are not here and nobody trains."""
@@ -194,12 +226,14 @@ class ClusterTrainer:
     def _call(self, event: messages.DriverEvent) -> actions.Finish:
         """Give a call to the machine, and events after it until the call ends."""
         self._result = None
+        before = dataclasses.replace(self.job.fit.state.position)
         try:
             self._feed(event)
             while (result := self._ended()) is None:
                 self._pump()
         except MailboxGone as error:
             raise self._without_scheduler(str(error.__cause__ or error)) from error
+        self.copy.catch_up(before)
         if isinstance(result, actions.RaiseFrom):
             self.tasks.raise_from(result.rank)
         if isinstance(result, actions.Fail):
@@ -211,8 +245,9 @@ class ClusterTrainer:
 
     def _without_scheduler(self, cause: str) -> ClusterError:
         """Return the error that ends a fit whose scheduler is gone."""
+        self.copy.go_back()
         position, folder = self.job.fit.state.position, self.job.checkpoint
-        host, port = self.mailbox.address[:2]
+        where = show_address(*self.mailbox.address[:2])
         remedy = "partial_fit with the client of another cluster continues from it."
         if folder is None:
             remedy += " (checkpoint= would keep it on disk, too.)"
@@ -222,7 +257,7 @@ class ClusterTrainer:
             )
         return scheduler_gone(
             self.address,
-            f"mailbox at {host}:{port}: {cause.rstrip('.')}",
+            f"mailbox at {where}: {cause.rstrip('.')}",
             f"The estimator holds the state of update {position.update}, after "
             f"{plural(position.epoch, 'whole epoch')}.",
             remedy,
@@ -315,6 +350,8 @@ class ClusterTrainer:
                 self.mailbox.put(blob, self.copy.pack())
             case actions.LoadState(blob):
                 self.copy.load(take(blob))
+            case actions.NoteState(blob):
+                self.copy.note(take(blob))
             case actions.LoadReplicas(blobs):
                 self.copy.load_replicas([None if blob is None else take(blob) for blob in blobs])
             case actions.SaveCheckpoint(blobs):
@@ -334,11 +371,9 @@ class ClusterTrainer:
             return
         self._announced.add(stage)
         where = plural(workers, "worker")
-        texts = {
-            "starting": f"Ranks are starting; the cluster has {where}.",
-            "training": f"Training with {plural(ranks, 'rank')} on {where}.",
-        }
-        self.tasks.announce(texts[stage])
+        text = f"Training with {plural(ranks, 'rank')} on {where}."
+        starting = f"Ranks are starting; the cluster has {where}."
+        self.tasks.announce(starting if stage == "starting" else text)
 
     def _start_segment(self, action: actions.StartSegment) -> None:
         """Send TrainSegment to each member, with what the machine does not know."""
@@ -350,22 +385,16 @@ class ClusterTrainer:
         if self.job.limits.replicas == "auto":
             hosts = {rank: host_of(worker) for rank, worker in workers.items()}
             threads = threads_for(hosts, threads_by_host(workers_of(self.job.client)))
+        shared = ("segment", "generation", "source", "blob", "epoch", "until", "patch", "careful")
         for number, rank in enumerate(action.members):
             command = messages.TrainSegment(
-                segment=action.segment,
-                generation=action.generation,
+                **{name: getattr(action, name) for name in shared},
                 group_rank=number,
                 group_size=len(action.members),
-                source=action.source,
-                blob=action.blob,
-                epoch=action.epoch,
-                until=action.until,
-                patch=action.patch,
                 records_after=self.copy.newest_record(),
                 seconds=self.job.fit.clock(),
                 threads=threads.get(rank),
                 chunks=chunks[rank][0],
                 deposit=chunks[rank][1],
-                careful=action.careful,
             )
             self.mailbox.send(rank, command)

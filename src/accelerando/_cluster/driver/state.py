@@ -101,16 +101,18 @@ class DriverState:
 
     Attributes
     ----------
-    sizing : Sizing
-        Decides how many ranks should train.
-    worker_timeout, rank_timeout : float
-        Parameters of the estimator.
+    sizing, worker_timeout, rank_timeout : Sizing, float, float
+        How many ranks should train; parameters of the estimator.
     averages : bool
         Whether ranks have replicas (local SGD).
     call : TrainEpoch or None
         The epoch that is trained, or was trained last.
-    here : Key
-        The driver's state. It never decreases during a call.
+    here, held_at : Key, float
+        The driver's model, and when it was the newest.
+    noted : Key or None
+        Where the run is if the driver has an older model; None if it has the newest.
+    calls, began : tuple of TrainEpoch, int
+        The epochs since the driver's model, and the epoch of the newest segment.
     changed : bool
         Whether ranks still have to load a change that was made on the driver.
     workers : tuple of str
@@ -120,7 +122,7 @@ class DriverState:
     ranks : mapping
         All ranks that were neither stopped nor lost, oldest first.
     counts : mapping
-        The number of ranks with each status, so that an event does not have to look at all ranks.
+        The number of ranks with each status.
     started, resent, blobs : int
         Counters: ranks started, data sent again, blobs named.
     members : tuple of RankId
@@ -142,11 +144,10 @@ class DriverState:
     update_seconds, period, newest_update
         From progress events.
     collecting : str or None
-        What is collected: the ``model``, or the ``replicas``. None when the model was loaded.
-    ended : bool
-        Whether the model that was loaded last is that of the epoch's end.
-    saving : bool
-        Whether the estimator asked for the replicas, outside of an epoch.
+        What is collected: ``model``, ``position`` or ``replicas``. None when it was loaded.
+    ended, saving : bool
+        Whether the state that was loaded or noted last is that of the epoch's end; whether the
+        estimator asked for the replicas, outside of an epoch.
     requests : mapping
         Blobs that are awaited, by rank.
     received : mapping
@@ -157,10 +158,8 @@ class DriverState:
         Parts of checkpoints of this segment, by update.
     start_blobs : mapping
         States that the driver put for a first member, by rank, until the rank answers.
-    attempts : Attempts
-        Segments that failed in the same update.
-    stillborn : tuple of str
-        Workers that left while their rank started, since a rank had a state.
+    attempts, stillborn : Attempts, tuple of str
+        Segments that failed in the same update; workers that left while their rank started.
     unformed, unreached : int, str
         Process groups that could not be formed, one after the other, and why.
     told, differing : mapping, tuple of str
@@ -176,6 +175,10 @@ class DriverState:
     phase: Phase = Phase.IDLE
     call: TrainEpoch | None = None
     here: Key = NO_UPDATE
+    held_at: float = 0.0
+    noted: Key | None = None
+    calls: tuple[TrainEpoch, ...] = ()
+    began: int = -1
     changed: bool = False
     interrupted: bool = False
     workers: tuple[str, ...] = ()
@@ -201,7 +204,7 @@ class DriverState:
     update_seconds: float = 0.0
     period: int = 1
     newest_update: int = 0
-    collecting: Literal["model", "replicas"] | None = None
+    collecting: Literal["model", "position", "replicas"] | None = None
     ended: bool = False
     saving: bool = False
     requests: dict[RankId, Request] = field(default_factory=dict)
@@ -309,7 +312,7 @@ class Log:
 
 @dataclass(frozen=True)
 class PutState:
-    """Put the driver's state into the mailbox: MODEL, POSITION and REPLICAS."""
+    """Put the driver's state into the mailbox, of where its model is."""
 
     blob: str
 
@@ -317,6 +320,13 @@ class PutState:
 @dataclass(frozen=True)
 class LoadState:
     """Take a state from the mailbox and make it the driver's."""
+
+    blob: str
+
+
+@dataclass(frozen=True)
+class NoteState:
+    """Take from the mailbox where the run is; the driver's model stays as it is."""
 
     blob: str
 
@@ -379,5 +389,6 @@ class RaiseFrom:
 
 TaskAction: TypeAlias = StartRank | CancelTask | AwaitTasks | Send | StartSegment
 ClusterAction: TypeAlias = ScaleCluster | ShrinkCluster | RestoreCluster | ResendData | Log
-StateAction: TypeAlias = PutState | LoadState | LoadReplicas | SaveCheckpoint | DropBlob
+LoadAction: TypeAlias = LoadState | NoteState | LoadReplicas | SaveCheckpoint
+StateAction: TypeAlias = PutState | LoadAction | DropBlob
 Action: TypeAlias = TaskAction | ClusterAction | StateAction | Finish | Fail | RaiseFrom

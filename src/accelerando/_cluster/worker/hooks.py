@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import logging
 import math
 import queue
@@ -121,10 +122,8 @@ class RankCopy:
         """
         model = self.trained.model
         is_new = patch.get("update", update) == update
-        groups = patch.get("groups", ()) if is_new else ()
-        for optimizer, settings in zip(model.optimizers, groups, strict=False):
-            for group, values in zip(optimizer.param_groups, settings, strict=True):
-                group.update(values)
+        if is_new:
+            model.components.set_groups(patch.get("groups", ()))
         if "attributes" in patch and is_new:
             set_attributes(model.components, base64.b64decode(patch["attributes"]))
             self.trained.adopt(model.components)
@@ -148,8 +147,10 @@ class RankCopy:
     def pack(self, state: TrainState, parts: Part, records_after: int = 0) -> bytes:
         """Return parts of the state; with the model, what its forward passes have changed of it."""
         content = state.state_dict(parts, records_after=records_after)
+        components = self.trained.model.components
+        if parts & (Part.MODEL | Part.POSITION) == Part.POSITION:
+            content["groups"] = json.dumps(components.group_settings())
         if Part.MODEL in parts:
-            components = self.trained.model.components
             now = describe(components, numbers=False)
             # All that ever changed: the driver may drop a checkpoint, or have an older one.
             self._changed.update(dict.fromkeys(differences(self._sent.attributes, now.attributes)))
