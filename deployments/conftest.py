@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent / "benchmarks"), str(HERE)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "benchmarks"), str(HERE)]
 
 
 def run_scenario(
