@@ -13,6 +13,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from tests.leftovers import check_nothing_ignored, check_nothing_left
 from tests.start_warm import METHOD, start_workers_warm
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes of the tests.
@@ -105,8 +106,7 @@ def line():
 
 
 @pytest.fixture(scope="session")
-def client():
-    """A Dask cluster of four real processes, shared by all tests that harm nobody on it."""
+def _shared_client():
     from distributed import Client, LocalCluster
 
     cluster = LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0")
@@ -116,3 +116,11 @@ def client():
     for one in (client, cluster):
         with contextlib.suppress(RuntimeError):
             one.close()
+
+
+@pytest.fixture(scope="module")
+def client(_shared_client):
+    """A Dask cluster of four real processes, shared by all tests that harm nobody on it."""
+    yield _shared_client
+    check_nothing_left(_shared_client)
+    check_nothing_ignored(_shared_client)

@@ -1,4 +1,4 @@
-"""What several cluster tests share: slow modules, actions at an update, what must not be left."""
+"""What several cluster tests share: slow modules, and actions at an update."""
 
 from __future__ import annotations
 
@@ -97,21 +97,3 @@ class Wait(Callback):
             if state.counts.get("ready", 0) >= max(state.ahead, bound.ranks):
                 return
             trainer._pump()
-
-
-def check_nothing_left(client):
-    """No task, no rank, no mailbox, no topic; cancelled tasks take a moment to go."""
-    for _ in range(1000):
-        left = client.run_on_scheduler(leftovers)
-        if not any(left):
-            return
-        time.sleep(0.02)
-    raise AssertionError(left)
-
-
-def leftovers(dask_scheduler):
-    return (
-        [key for key in dask_scheduler.tasks if "rank-" in str(key) or "bytes" in str(key)],
-        [name for name in dask_scheduler.plugins if "accelerando" in name],
-        [name for name in dask_scheduler._broker._topics if "accelerando" in name],
-    )

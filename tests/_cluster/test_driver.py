@@ -11,7 +11,8 @@ import pytest
 import torch
 from skorch.callbacks import Callback
 
-from tests._cluster.helpers import Paced, check_nothing_left, when
+from tests._cluster.helpers import Paced, when
+from tests.leftovers import check_nothing_left
 from tests.nets import classifier, parameters_of
 
 

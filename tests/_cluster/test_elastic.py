@@ -12,7 +12,8 @@ from skorch.callbacks import Callback, EpochScoring
 
 from accelerando.batch_size import GeoDamp, Schedule
 from accelerando.exceptions import UnsupportedError
-from tests._cluster.helpers import Paced, Wait, check_nothing_left, cluster_of
+from tests._cluster.helpers import Paced, Wait, cluster_of
+from tests.leftovers import check_nothing_left
 from tests.nets import classifier, parameters_of
 
 TOLERANCE = {"rtol": 1e-3, "atol": 5e-5}

@@ -21,13 +21,13 @@ from accelerando._cluster.worker.rank import Rank
 from accelerando.exceptions import ClusterError
 from tests._cluster.helpers import (
     Paced,
-    check_nothing_left,
     cluster_of,
     kill_member,
     pids,
     send_signal,
     when,
 )
+from tests.leftovers import check_nothing_left
 from tests.nets import classifier, parameters_of
 
 MARK = 777.0

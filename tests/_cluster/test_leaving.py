@@ -8,7 +8,8 @@ import torch
 from distributed import Client
 
 from accelerando.sync import PeriodicAveraging
-from tests._cluster.helpers import Paced, check_nothing_left, cluster_of, send_signal, when
+from tests._cluster.helpers import Paced, cluster_of, send_signal, when
+from tests.leftovers import check_nothing_left
 from tests.nets import classifier, parameters_of
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}

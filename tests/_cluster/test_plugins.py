@@ -17,6 +17,7 @@ from accelerando._cluster.messages import (
 )
 from accelerando._cluster.plugins import MailboxPlugin, open_mailbox
 from accelerando._dask import workers_of
+from tests.leftovers import check_nothing_left
 
 
 @pytest.fixture
@@ -75,6 +76,10 @@ def test_the_mailbox_is_in_the_range_of_the_setting_which_travels_with_it(
         assert mailbox.address.ports is None
 
 
+def registered(dask_worker):
+    return [type(plugin).__name__ for plugin in dask_worker.plugins.values()]
+
+
 def test_the_store_goes_with_the_drivers_client(small):
     cluster, observer = small
     with Client(cluster) as driver:
@@ -83,11 +88,8 @@ def test_the_store_goes_with_the_drivers_client(small):
         address = mailbox.address
         rank = Mailbox(address)
         rank.report(RankReady("rank-0"))
-    for _ in range(1000):
-        if not plugins(observer):
-            break
-        threading.Event().wait(0.01)
-    assert plugins(observer) == []
+        assert module.LeavePlugin.__name__ in str(observer.run(registered))
+    check_nothing_left(observer)
     with pytest.raises(MailboxGone):
         for _ in range(1000):
             rank.connect()

@@ -9,19 +9,10 @@ from types import SimpleNamespace
 
 import cloudpickle
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from accelerando._cluster import plugins
-
-
-@pytest.fixture(scope="module")
-def client():
-    """Workers that no other test has touched."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+from tests.leftovers import check_nothing_ignored, check_nothing_left
 
 
 def test_workers_of_the_same_terminal_ignore_ctrl_c_until_the_last_fit_ends():
@@ -80,17 +71,28 @@ def test_a_shield_is_on_all_workers_while_it_is_needed(client):
     assert set(map(str, client.run(sigint).values())) == {"(False, [])"}
 
 
-def test_ctrl_c_while_a_shield_is_registered_leaves_none_behind(client, monkeypatch):
+@pytest.mark.parametrize("kind", [plugins.Owner, plugins.WorkerShield])
+def test_ctrl_c_while_a_shield_is_registered_leaves_none_behind(kind, client, monkeypatch):
     register = client.register_plugin
 
     def interrupted(plugin):
         register(plugin)
-        raise KeyboardInterrupt
+        if isinstance(plugin, kind):
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(client, "register_plugin", interrupted)
     with pytest.raises(KeyboardInterrupt), plugins.shielded(client):
         pass
     assert set(map(str, client.run(sigint).values())) == {"(False, [])"}
+
+
+def test_a_driver_that_is_gone_leaves_no_shield(client):
+    with Client(client.scheduler.address) as driver:
+        shield = plugins.shielded(driver)
+        shield.__enter__()
+        assert all(ignored for ignored, _ in client.run(sigint).values())
+    check_nothing_left(client)
+    check_nothing_ignored(client)
 
 
 def lose(name, dask_worker):

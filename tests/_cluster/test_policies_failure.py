@@ -10,11 +10,11 @@ from accelerando.policies import Decision, Every, PlateauPolicy
 from tests._cluster.helpers import (
     Paced,
     Wait,
-    check_nothing_left,
     cluster_of,
     kill_member,
     when,
 )
+from tests.leftovers import check_nothing_left
 from tests.nets import classifier, parameters_of
 
 TOLERANCE = {"rtol": 1e-3, "atol": 5e-5}

@@ -16,7 +16,8 @@ from accelerando._cluster.driver import machine
 from accelerando._cluster.driver.collect import DriverCopy
 from accelerando.batch_size import GeoDamp, RadaDamp
 from accelerando.exceptions import ClusterError
-from tests._cluster.helpers import check_nothing_left, cluster_of, when
+from tests._cluster.helpers import cluster_of, when
+from tests.leftovers import check_nothing_left
 from tests.nets import MLP, classifier, parameters_of
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}

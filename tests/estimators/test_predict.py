@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 
 import dask
 import dask.array as da
@@ -11,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from distributed import Client, LocalCluster
 from torch import nn
 
 from accelerando.exceptions import UnsupportedError
+from tests.leftovers import ignores_ctrl_c
 from tests.nets import MLP, classifier, parameters_of
 
 METHODS = ["predict", "predict_proba", "forward"]
@@ -121,10 +120,6 @@ def test_the_cluster_predicts_what_this_process_does(method, digits, client, fit
         vars(fitted)["client"] = None
 
 
-def ignores_ctrl_c():
-    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
 class Listening(nn.Linear):
     """Tells whether its process ignores Ctrl-C; raises at negative numbers."""
 
@@ -137,18 +132,7 @@ class Listening(nn.Linear):
         return torch.full((len(x), 10), float(ignores_ctrl_c()))
 
 
-@pytest.fixture
-def own_client():
-    """Workers that no other test has touched."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
-
-
-def test_workers_ignore_ctrl_c_while_they_predict_and_not_afterwards(digits, own_client):
-    client = own_client
+def test_workers_ignore_ctrl_c_while_they_predict_and_not_afterwards(digits, client):
     X = digits[0][:256]
     net = classifier(Listening, batch_size=64, client=client, predict_nonlinearity=None)
     net.initialize()

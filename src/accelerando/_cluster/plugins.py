@@ -45,8 +45,6 @@ _LOOK_SECONDS = 0.02
 _ANSWER_SECONDS = 3.0  # for all workers that can answer
 _talking: dict[str, threading.Thread] = {}  # the last call about a plugin, until it has ended
 
-# -- what Dask says ------------------------------------------------------------------------------
-
 
 def change_of_status(event: Any) -> tuple[str, str] | None:
     """Return the status of a worker before and after, if the scheduler logged that it changed.
@@ -92,7 +90,23 @@ def serve_store(host: str, ports: tuple[int, int] | None = None) -> TCPStore:
     return store
 
 
-class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
+class Owner(SchedulerPlugin):  # type: ignore[misc]
+    """Remove a plugin from workers and nannies when the driver's client has left, however."""
+
+    def __init__(self, name: str, client: str, owned: str) -> None:
+        self.name, self.client, self.owned = name, client, owned
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Remove the plugin of a driver that was killed, too."""
+        if client == self.client:
+            forget_plugin(scheduler, self.name)
+            if self.owned in scheduler.worker_plugins:
+                scheduler.loop.add_callback(scheduler.unregister_worker_plugin, None, self.owned)
+            if self.owned in scheduler.nanny_plugins:
+                scheduler.loop.add_callback(scheduler.unregister_nanny_plugin, None, self.owned)
+
+
+class MailboxPlugin(Owner):
     """Serve the mailbox of one run on the Dask scheduler.
 
     It reports workers that join and leave, or are about to. When the driver's client leaves, in
@@ -100,9 +114,8 @@ class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
     """
 
     def __init__(self, run: str, client: str, ports: tuple[int, int] | None = None) -> None:
-        self.name = f"accelerando-{run}"
-        self.client, self.ports = client, ports
-        self.secret = new_secret()
+        super().__init__(f"accelerando-{run}", client, f"accelerando-leave-{run}")
+        self.ports, self.secret = ports, new_secret()
         self.mailbox: Mailbox | None = None
         self.retiring: set[str] = set()
 
@@ -123,10 +136,7 @@ class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Report a worker that is about to leave, and one that stays after all."""
-        change = change_of_status(msg)
-        if change is None:
-            return
-        before, after = change
+        before, after = change_of_status(msg) or (None, None)
         if after == "closing_gracefully":
             self.retiring.add(topic)
             self._report(LeaveRequested(topic))
@@ -144,9 +154,9 @@ class MailboxPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Close the store when the driver is gone."""
+        super().remove_client(scheduler, client)
         if client == self.client:
             self.mailbox = None
-            forget_plugin(scheduler, self.name)
             drop_late(scheduler, self.name)
 
     async def close(self) -> None:
@@ -168,9 +178,8 @@ _handler: Any = signal.SIG_DFL  # of SIGTERM, before the first of them
 class LeavePlugin(WorkerPlugin):  # type: ignore[misc]
     """Let the rank of one run leave the membership before its worker ends."""
 
-    def __init__(self, run: str, address: Address) -> None:
-        self.name = f"accelerando-leave-{run}"
-        self.address = address
+    def __init__(self, name: str, address: Address) -> None:
+        self.name, self.address = name, address
         self.worker: Any = None
 
     def setup(self, worker: Any) -> None:
@@ -296,25 +305,28 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
     """Open the mailbox of one run; leave nothing behind."""
     ports = port_range()
     plugin = MailboxPlugin(run, client.id, ports)
-    try:
+    mailbox = None
+    with contextlib.suppress(Exception):  # whatever prevents it: no torch, no port, no permission
         client.register_plugin(plugin)
         address = client.run_on_scheduler(_address, plugin.name)
         mailbox = None if address is None else Mailbox(Address(*address))
-    except Exception:  # whatever prevents it: no torch, no port, no permission
-        mailbox = None
     if mailbox is None:
         host = host_towards(client.scheduler.address)
         store = serve_store(host, ports)
         mailbox = Mailbox(Address(host, store.port, plugin.secret, ports), store)
-    leave = LeavePlugin(run, mailbox.address)
+    leave = LeavePlugin(plugin.owned, mailbox.address)
     try:
         register(client, leave)
         yield mailbox
     finally:
         unregister(client, leave.name)
-        with contextlib.suppress(Exception):
-            if client.status == "running":
-                client.unregister_scheduler_plugin(plugin.name)
+        _forget(client, plugin.name)
+
+
+def _forget(client: Any, name: str) -> None:
+    with contextlib.suppress(Exception):
+        if client.status == "running":
+            client.unregister_scheduler_plugin(name)
 
 
 @contextmanager
@@ -324,6 +336,10 @@ def shielded(client: Any) -> Iterator[None]:
     nannies = not isinstance(client.cluster, LocalCluster)  # whose nannies are in this process
     with contextlib.ExitStack() as stack:
         # Removed also if Ctrl-C comes while it is registered.
+        owner = Owner(f"{name}-owner", client.id, name)
+        stack.callback(_forget, client, owner.name)
+        with contextlib.suppress(Exception):  # of a scheduler without accelerando
+            client.register_plugin(owner)
         stack.callback(unregister, client, name)
         if nannies:
             stack.callback(unregister, client, name, nanny=True)
