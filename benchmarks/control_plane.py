@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 from _cluster_common import OtherLoad
 from _common import console, output_path, parser, print_table, write
-from accelerando._cluster.mailbox import Address, Mailbox, decode, encode
+from accelerando._cluster.address import Address
+from accelerando._cluster.mailbox import Mailbox, decode, encode
 from accelerando._cluster.messages import Stop
 from accelerando._cluster.plugins import serve_store
 

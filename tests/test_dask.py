@@ -111,6 +111,8 @@ def test_an_unreachable_scheduler_leaves_what_was_known_last():
         scheduler_info=lambda n_workers: {"workers": {"tcp://a:1": {}}},
     )
     assert _dask.workers_of(client) == {"tcp://a:1": {}}
+    client.scheduler, client.scheduler_info = None, lambda n_workers: {}  # a closed client
+    assert _dask.workers_of(client) == {}
 
 
 def test_threads_of_a_machine_are_those_of_its_workers():

@@ -45,7 +45,7 @@ def workers_of(client: Any) -> dict[str, Any]:
             pass
         else:
             return dict(answer["workers"])
-    return dict(client.scheduler_info(n_workers=-1)["workers"])
+    return dict(client.scheduler_info(n_workers=-1).get("workers", {}))  # a closed one knows none
 
 
 def host_of(address: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import socket
@@ -11,9 +10,10 @@ import pytest
 import torch
 
 from accelerando._cluster import direct
+from accelerando._cluster.address import Address
 from accelerando._cluster.direct import KEY, receive_large
 from accelerando._cluster.driver import run
-from accelerando._cluster.mailbox import Address, Mailbox, Seal
+from accelerando._cluster.mailbox import Mailbox, Seal
 from accelerando._cluster.plugins import serve_store
 from tests.nets import parameters_of, regressor
 
@@ -151,31 +151,6 @@ def lower_the_limit(count):
     direct.LARGE = count
 
 
-@pytest.mark.parametrize("free", [36000, 36999, None])
-def test_the_only_free_port_of_the_range_is_found(monkeypatch, free):
-    tried = []
-
-    def create_server(address, **options):
-        tried.append(address[1])
-        if address[1] != free:
-            raise OSError(errno.EADDRINUSE, "Address already in use")
-        return "server"
-
-    monkeypatch.setattr(direct.socket, "create_server", create_server)
-    if free is None:
-        with pytest.raises(OSError, match=r"No port of 36000:36999 \(accelerando.ports\) is free"):
-            direct.listen(HOST, (36000, 36999))
-        assert sorted(tried) == list(range(36000, 37000))
-    else:
-        assert direct.listen(HOST, (36000, 36999)) == "server"
-        assert set(tried) <= set(range(36000, 37000))
-
-
-def test_an_address_of_another_machine_is_not_a_matter_of_ports():
-    with pytest.raises(OSError, match=r"[Aa]ssign"):
-        direct.listen("192.0.2.1", (36000, 36999))  # reserved for documentation
-
-
 def test_the_store_and_the_receiver_of_large_states_stay_in_the_range():
     ports = (36000, 36999)
     store = serve_store(HOST, ports)
@@ -184,8 +159,3 @@ def test_the_store_and_the_receiver_of_large_states_stay_in_the_range():
     with receive_large(mailbox, HOST):
         sealed = mailbox.seal.open(KEY, mailbox.store.get(KEY), once=False)
         assert ports[0] <= json.loads(sealed)["port"] <= ports[1]
-
-
-def test_ipv6_addresses_are_shown_in_brackets():
-    assert direct.show_address("10.0.0.1", 8786) == "10.0.0.1:8786"
-    assert direct.show_address("fd77::1", 8786) == "[fd77::1]:8786"

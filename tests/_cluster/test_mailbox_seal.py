@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from skorch.callbacks import Callback
 from torch.distributed import TCPStore
 
-from accelerando._cluster.mailbox import Address, Mailbox, Seal, encode, new_secret
+from accelerando._cluster.address import Address
+from accelerando._cluster.mailbox import Mailbox, Seal, encode, new_secret
 from accelerando._cluster.messages import AverageNow, RankReady, Stop
 from accelerando._cluster.plugins import serve_store
 from accelerando._dask import plugin_of

@@ -11,10 +11,12 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from distributed.client import ClosedClientError
 
 from accelerando._cluster import messages, rank_task
+from accelerando._cluster.address import Address
 from accelerando._cluster.driver.placement import Placed
-from accelerando._cluster.mailbox import Address, Mailbox
+from accelerando._cluster.mailbox import Mailbox
 from accelerando._cluster.messages import TaskEnd
 from accelerando._cluster.plugins import serve_store
 from accelerando._cluster.rank_task import RankTasks, serve
@@ -187,6 +189,18 @@ def test_the_cause_of_a_failure_is_the_exception_of_its_task(client):
     future_of(client).error = error = OSError("no route")
     assert tasks.exception_of("rank-0") is error
     assert tasks.exception_of("rank-0") is None
+
+
+def test_a_client_that_gives_up_while_a_task_is_cancelled_has_none_left(client, monkeypatch):
+    tasks = tasks_of(client)
+    assert tasks.start("rank-0", "tcp://a:1")
+
+    def cancel(force):
+        raise ClosedClientError("Client is closed. Can't send cancel-keys message.")
+
+    monkeypatch.setattr(future_of(client), "cancel", cancel)
+    tasks.close()
+    assert tasks.ended() == {}
 
 
 def test_a_cancelled_task_is_forgotten(client):
@@ -436,20 +450,6 @@ def test_workers_are_asked_once_and_unfit_ones_are_named(monkeypatch):
     assert "95 %" in said
     assert "logs" in found.remarks(["a"])
     assert rank_task.Candidates(None, None).remarks([]) == ""
-
-
-def test_a_worker_whose_heartbeat_is_old_hangs(monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr(rank_task.time, "monotonic", lambda: clock[0])
-    candidates = rank_task.Candidates(None, None)
-    found = []
-    for second in range(13):
-        facts = {"a": {"last_seen": 5.0}, "b": {"last_seen": 5.0 + second}, "c": {}}
-        found.append(candidates.hanging(facts))
-        clock[0] += 1.0
-    assert found == [()] * 11 + [("a",)] * 2
-    clock[0] += 60.0  # nobody looked, so nothing is known
-    assert candidates.hanging({"a": {"last_seen": 5.0}}) == ()
 
 
 def test_a_worker_that_is_doubted_is_asked_again(monkeypatch):

@@ -3,13 +3,11 @@
 The driver of a large model listens on a port of its machine. The mailbox carries the address. A
 rank shows a secret of this run and sends its large byte strings there; if it cannot reach the
 driver, it puts them into the store. In both cases they have arrived before the rank reports them.
-In the other direction Dask carries the data; a worker that hangs is noticed by its heartbeats.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import secrets
@@ -17,9 +15,9 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from accelerando._dask import workers_of
+from accelerando._cluster.address import listen
 
 if TYPE_CHECKING:
     from accelerando._cluster.mailbox import Mailbox
@@ -33,47 +31,6 @@ _SECONDS = 60.0  # in which nothing arrives
 _PIECE = 1 << 20
 _SECRET = 32
 _DONE = b"done"
-_BEAT_SECONDS = 1.0  # between two looks at heartbeats, which come once or twice a second
-SILENT_SECONDS = 10.0  # without a heartbeat: the worker hangs
-
-
-def show_address(host: str, port: int) -> str:
-    """Return a host and a port as one text; an IPv6 address needs brackets.
-
-    Examples
-    --------
-    >>> show_address("10.0.0.1", 8786), show_address("fd77::1", 8786)
-    ('10.0.0.1:8786', '[fd77::1]:8786')
-    """
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def listen(host: str, ports: tuple[int, int] | None = None, backlog: int = 128) -> socket.socket:
-    """Listen on an address of this machine, on a free port.
-
-    Parameters
-    ----------
-    host : str
-        The address.
-    ports : (int, int) or None
-        The first and the last port that may be taken; None for any that the system chooses.
-    backlog : int
-        Connections that wait to be accepted.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    if ports is None:
-        return socket.create_server((host, 0), family=family, backlog=backlog)
-    numbers = list(range(ports[0], ports[1] + 1))
-    secrets.SystemRandom().shuffle(numbers)  # the seeds of users are left alone
-    for port in numbers:
-        try:
-            return socket.create_server((host, port), family=family, backlog=backlog)
-        except OSError as error:
-            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                raise
-    raise OSError(
-        errno.EADDRINUSE, f"No port of {ports[0]}:{ports[1]} (accelerando.ports) is free on {host}"
-    )
 
 
 @contextmanager
@@ -168,37 +125,3 @@ def _read(connection: socket.socket, count: int) -> bytearray:
             raise ConnectionError("The connection was closed in the middle of a transfer.")
         done += got
     return content
-
-
-# -- through Dask ----------------------------------------------------------------------------------
-
-
-def begin(function: Any, *arguments: Any, **options: Any) -> tuple[threading.Thread, list[Any]]:
-    """Call a function in another thread; return it, and a list that gets the result or error."""
-    ended: list[Any] = []
-
-    def call() -> None:
-        try:
-            ended.append(function(*arguments, **options))
-        except BaseException as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=call, name="accelerando-call", daemon=True)
-    thread.start()
-    return thread, ended
-
-
-def send_to(client: Any, content: Any, worker: str) -> Any:
-    """Scatter an object to one worker, for which Dask waits; raise ``TimeoutError`` if it hangs."""
-    thread, ended = begin(client.scatter, content, workers=[worker], hash=False)
-    silent, before = 0.0, None
-    thread.join(_BEAT_SECONDS)
-    while thread.is_alive():
-        seen = workers_of(client).get(worker, {}).get("last_seen")
-        silent, before = silent + _BEAT_SECONDS if seen == before else 0.0, seen
-        if silent >= SILENT_SECONDS:
-            raise TimeoutError(f"Worker {worker} hangs.")
-        thread.join(_BEAT_SECONDS)
-    if isinstance(ended[0], BaseException):
-        raise ended[0]
-    return ended[0]

@@ -28,9 +28,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args
 
 from accelerando._cluster import direct
+from accelerando._cluster.address import Address
 from accelerando._cluster.messages import (
     Abandon,
     Command,
@@ -179,15 +180,6 @@ class Seal:
 
 
 # -- the store ------------------------------------------------------------------------------------
-
-
-class Address(NamedTuple):
-    """Where the store can be reached, the secret of the run, and the ports that the run may use."""
-
-    host: str
-    port: int
-    secret: str = ""
-    ports: tuple[int, int] | None = None
 
 
 class MailboxGone(ClusterError):  # noqa: N818  on a rank it is no error: the driver may be done

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import LocalCluster, NannyPlugin, SchedulerPlugin, WorkerPlugin
 
-from accelerando._cluster import direct
-from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone, new_secret
+from accelerando._cluster.address import Address, listen
+from accelerando._cluster.mailbox import Mailbox, MailboxGone, new_secret
 from accelerando._cluster.messages import LeaveRequested, WorkerEvent, WorkerJoined, WorkerLeft
+from accelerando._cluster.unresponsive import ask_all
 from accelerando._dask import (
     drop_late,
     forget_plugin,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and to
 
 _GRACE_SECONDS = 25.0  # for a rank to leave; SLURM and Kubernetes kill 30 s after SIGTERM
 _LOOK_SECONDS = 0.02
-_ANSWER_SECONDS = 3.0  # for all workers that can answer
-_talking: dict[str, threading.Thread] = {}  # the last call about a plugin, until it has ended
 
 
 def change_of_status(event: Any) -> tuple[str, str] | None:
@@ -84,7 +83,7 @@ def serve_store(host: str, ports: tuple[int, int] | None = None) -> TCPStore:
     """Serve a store on one address of this machine, on a free port."""
     from accelerando._engine._torch import make_store
 
-    listener = direct.listen(host, ports, backlog=4096)
+    listener = listen(host, ports, backlog=4096)
     port = listener.getsockname()[1]
     store: TCPStore = make_store(host, port, is_master=True, master_listen_fd=listener.detach())
     return store
@@ -350,7 +349,7 @@ def shielded(client: Any) -> Iterator[None]:
 
 def register(client: Any, plugin: Any) -> None:
     """Register a plugin of workers, or of nannies, on all that answer and on those that join."""
-    _without_the_silent(plugin.name, client.register_plugin, plugin)
+    ask_all(plugin.name, client.register_plugin, plugin)
 
 
 def unregister(client: Any, name: str, *, nanny: bool = False) -> None:
@@ -358,36 +357,10 @@ def unregister(client: Any, name: str, *, nanny: bool = False) -> None:
     if client.status != "running":
         return
     try:
-        _without_the_silent(name, client.unregister_worker_plugin, name, nanny=nanny)
+        ask_all(name, client.unregister_worker_plugin, name, nanny=nanny)
     except Exception:  # a worker that is just starting does not have it yet, or the cluster is gone
         with contextlib.suppress(Exception):
-            _without_the_silent(name, client.run, _end, name, nanny=nanny, on_error="ignore")
-
-
-def _without_the_silent(name: str, function: Any, *arguments: Any, **options: Any) -> None:
-    """Call a function of a client that talks to all workers, and do not wait for those that hang.
-
-    The scheduler talks to all at once, waits 30 seconds for a worker that it cannot reach, such as
-    one with a wrong ``--interface``, and then raises, although the others have answered. Calls with
-    the same `name` take turns: a plugin that is registered late is not removed before.
-    """
-    before = _talking.get(name)
-
-    def call() -> None:
-        if before is not None:
-            before.join()
-        try:
-            function(*arguments, **options)
-        finally:
-            if _talking.get(name) is threading.current_thread():
-                del _talking[name]
-
-    thread, ended = direct.begin(call)
-    thread.join(_ANSWER_SECONDS)
-    if thread.is_alive():
-        _talking[name] = thread
-    if ended and isinstance(ended[0], BaseException) and not isinstance(ended[0], OSError):
-        raise ended[0]
+            ask_all(name, client.run, _end, name, nanny=nanny, on_error="ignore")
 
 
 def _end(name: str, dask_worker: Any = None) -> None:

@@ -18,12 +18,14 @@ from typing import Any, NoReturn
 import cloudpickle
 import torch
 from distributed import get_worker, secede
+from distributed.client import ClosedClientError
 
-from accelerando._cluster.direct import SILENT_SECONDS, send_to, show_address
+from accelerando._cluster.address import Address
 from accelerando._cluster.driver.placement import Placed, place
 from accelerando._cluster.job import ClusterJob, RankSpec
-from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone
+from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.messages import RankId, TaskEnd
+from accelerando._cluster.unresponsive import send_to
 from accelerando._cluster.worker.rank import Rank
 from accelerando._dask import (
     hide_failed_ranks,
@@ -97,8 +99,6 @@ class Candidates:
         self.limits: dict[str, int] = {}
         self._fit: set[str] = set()
         self._retry_at: dict[str, float] = {}
-        self._beats: dict[str, tuple[Any, float]] = {}  # the last heartbeat, and when it was new
-        self._looked = 0.0
 
     def among(self, workers: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the workers that can run a rank.
@@ -127,18 +127,6 @@ class Candidates:
     def doubt(self, worker: str) -> None:
         """Ask a worker again before it is used: it has left or hangs."""
         self._fit.discard(worker)
-
-    def hanging(self, workers: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the workers whose last heartbeat is old; called about once a second."""
-        now = time.monotonic()
-        if now - self._looked > SILENT_SECONDS / 2:  # this process did not look, or hung itself
-            self._beats = {}
-        self._looked = now
-        for worker, facts in workers.items():
-            seen = facts.get("last_seen")
-            if seen is None or self._beats.get(worker, (None, now))[0] != seen:
-                self._beats[worker] = seen, now
-        return tuple(w for w in workers if now - self._beats[w][1] > SILENT_SECONDS)
 
     def remarks(self, died: Iterable[str]) -> str:
         """Return what is known about workers that are not used, and about those that died."""
@@ -250,7 +238,8 @@ class RankTasks:
         """Cancel a task by force; one that is pinned to a dead worker would wait forever."""
         future = self._futures.pop(rank, None)
         if future is not None:
-            future.cancel(force=True)
+            with contextlib.suppress(ClosedClientError):  # its scheduler is gone, and the task, too
+                future.cancel(force=True)
 
     def wait(self, ranks: Iterable[RankId], seconds: float) -> None:
         """Wait until tasks ended, at most this number of seconds."""
@@ -297,8 +286,7 @@ class RankTasks:
         return TaskEnd("raised", str(error))
 
     def _reason(self, error: BaseException) -> str:
-        where = show_address(*self.address[:2])
-        return f"{error}. It has to reach {where}, and the other workers."
+        return f"{error}. It has to reach {self.address.where}, and the other workers."
 
     def exception_of(self, rank: RankId) -> BaseException | None:
         """Return the exception of a task that failed."""

@@ -174,6 +174,8 @@ class MicroBatch:
 
     def _candidate(self, batch_rows: int) -> int:
         assert self.rows is not None
+        if not self.seconds:
+            return self.rows
         untried = (size for size, times in self.seconds.items() if len(times) < TRIALS)
         return next((size for size in untried if size < batch_rows), self.rows)
 

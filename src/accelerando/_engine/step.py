@@ -6,7 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +32,7 @@ REMEDY = (
     "Lower lr, clip gradients with skorch's GradientNormClipping, or look for nan and inf in the "
     "data."
 )
+_AS_THEY_ARE = nullcontext()  # a generator in every update takes as long as a small operation
 
 
 def update(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
@@ -260,15 +261,20 @@ def _norm(gradient: torch.Tensor) -> float:
 # -- the step -------------------------------------------------------------------------------------
 
 
-@contextmanager
 def damped(
     optimizers: Sequence[torch.optim.Optimizer], scale: float, settings: Settings
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Set learning rates, momentum and betas for one step, so that schedulers never see them."""
+    if scale == 1.0 and settings.momentum is None and settings.betas is None:
+        return _AS_THEY_ARE
+    return _damped(optimizers, scale, settings)
+
+
+@contextmanager
+def _damped(
+    optimizers: Sequence[torch.optim.Optimizer], scale: float, settings: Settings
+) -> Iterator[None]:
     momentum, betas = settings.momentum, settings.betas
-    if scale == 1.0 and momentum is None and betas is None:
-        yield
-        return
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     names = ("lr", "momentum", "betas")
     before = [{name: group[name] for name in names if name in group} for group in groups]

@@ -17,7 +17,7 @@ from distributed import Client
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from accelerando._cluster.scheduler import has_given_up
+from accelerando._cluster.unresponsive import has_given_up
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._progress import LiveDisplay
 from accelerando._sklearn import count_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Client, Future
 
-from accelerando._cluster.scheduler import has_given_up
+from accelerando._cluster.unresponsive import has_given_up
 from accelerando._dask import replace_lost_workers, show_demand, workers_of
 from accelerando.exceptions import ClusterError
 
@@ -93,9 +93,9 @@ class Roster:
         now = time.monotonic()
         if not force and now - self._refreshed <= REFRESH_SECONDS:
             return
-        if has_given_up(self.client):
-            raise ClusterError("The scheduler is gone.")  # the search says more about it
         self.facts = workers_of(self.client)
+        if has_given_up(self.client):  # maybe while it was asked, and then it knows no workers
+            raise ClusterError("The scheduler is gone.")  # the search says more about it
         self.threads = {a: worker["nthreads"] for a, worker in self.facts.items()}
         memory = [
             facts["memory_limit"] / facts["nthreads"]

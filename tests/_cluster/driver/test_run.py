@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from accelerando._cluster import messages
+from accelerando._cluster.driver import run
 from accelerando._cluster.driver import state as actions
 from accelerando._cluster.driver.run import cluster_trainer
 from accelerando._cluster.mailbox import MailboxGone
@@ -242,6 +243,24 @@ def test_a_client_that_has_given_up_ends_the_fit():
         client.status = "closed"
         trainer._survey_at = 0.0
         with pytest.raises(ClusterError, match=r"given up\)\. The .* with checkpoint='folder' c"):
+            train_epochs(job, trainer, 1)
+        client.status = "running"
+
+
+def test_a_client_that_gives_up_while_it_is_asked_has_lost_no_workers(monkeypatch):
+    """It returns no workers then, which must not count as the loss of all ranks."""
+    client = ThreadClient(1)
+    job = job_of(client, ranks=1)
+    with cluster_trainer(job) as trainer:
+        train_epochs(job, trainer, 1)
+
+        def workers_of(client):
+            client.status = "closed"
+            return {}
+
+        monkeypatch.setattr(run, "workers_of", workers_of)
+        trainer._survey_at = 0.0
+        with pytest.raises(ClusterError, match="Dask's client has given up"):
             train_epochs(job, trainer, 1)
         client.status = "running"
 

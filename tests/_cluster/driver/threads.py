@@ -11,10 +11,11 @@ from typing import ClassVar
 
 import cloudpickle
 
+from accelerando._cluster.address import Address
 from accelerando._cluster.driver.placement import ArrayPlan
 from accelerando._cluster.driver.sizing import Limits
 from accelerando._cluster.job import ClusterJob
-from accelerando._cluster.mailbox import Address, Mailbox, MailboxGone
+from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.worker.rank import Rank
 from accelerando._dask import versions_here
 from accelerando._engine.data.feed import epoch_order

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 import torch
 
+from accelerando._cluster.address import Address
 from accelerando._cluster.driver.placement import ArrayPlan, Placed, ValidationPlan
 from accelerando._cluster.job import RankSpec
-from accelerando._cluster.mailbox import Address, Mailbox
+from accelerando._cluster.mailbox import Mailbox
 from accelerando._cluster.messages import Stop, TrainSegment
 from accelerando._cluster.plugins import serve_store
 from accelerando._cluster.worker.rank import Rank

@@ -31,8 +31,8 @@ def on_ranks(size, work):
     store = dist.HashStore()
 
     def one(rank):
-        formed = form(store, rank, size, seconds=60.0, address="127.0.0.1", device=CPU)
-        group = ProcessGroup(formed, CPU)
+        options = {"seconds": 60.0, "address": "127.0.0.1", "device": CPU}
+        group = ProcessGroup(form(store, rank, size, **options), CPU)
         try:
             return work(group)
         finally:

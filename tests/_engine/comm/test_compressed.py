@@ -1,12 +1,24 @@
 """Compressed gradients in one process and in DDP."""
 
+import threading
+import weakref
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from accelerando._engine.comm.compressed import CodecHook, CompressedSingle, PowerHook, make_hook
+from accelerando._engine.comm import compressed
+from accelerando._engine.comm.compressed import (
+    CodecHook,
+    CompressedSingle,
+    LentGroup,
+    PowerHook,
+    make_hook,
+)
 from accelerando._engine.comm.ddp import Carrier, DDPAllReduce
+from accelerando._engine.comm.process_group import LostContact, ProcessGroup
 from accelerando.compress import QSGD, Atomo, ErrorFeedback, PowerSGD, TopK
-from tests._engine.comm.ranks import column, fit_of, flat, model_of, on_ranks, train
+from tests._engine.comm.ranks import CPU, column, fit_of, flat, model_of, on_ranks, train
 
 HIDDEN = 400  # so that a matrix is large enough to be encoded
 
@@ -50,7 +62,6 @@ def test_a_repeated_run_draws_the_same():
 def ranks(compressor, size=2, memories=None, **settings):
     """Train on ranks; return their parameters and fits."""
     models = [wide() for _ in range(size)]
-    kept = []
 
     def work(group):
         def make(spec):
@@ -64,8 +75,6 @@ def ranks(compressor, size=2, memories=None, **settings):
                 memory=None if memories is None else memories[group.shard.rank],
             )
 
-        # PowerSGD's threads may be the last to drop the group, which must not join itself.
-        kept.append(group.processes)
         fit = fit_of(models[group.shard.rank], make, **settings)
         train(fit)
         fit.comm.close()
@@ -116,3 +125,69 @@ def test_power_sgd_starts_after_some_updates():
     # `start` counts from the second update on: in the first one DDP finds its buckets.
     assert losses[:4] == others[:4]
     assert losses[4:] != others[4:]
+
+
+class Forwarded:
+    """PyTorch's group under another reference: its own destructor would wait for its threads."""
+
+    def __init__(self, processes):
+        self.rank, self.size, self.allreduce = processes.rank, processes.size, processes.allreduce
+
+
+def test_a_thread_of_the_group_does_not_hold_it_when_power_sgd_is_closed(monkeypatch):
+    """It would join itself, and end the process."""
+    exchange, kept = compressed.power.powerSGD_hook, []
+    attached, entered, leave = threading.Event(), threading.Event(), threading.Event()
+
+    def linger(future):
+        """Keep a thread of the group in the middle of PyTorch's functions."""
+        entered.set()
+        leave.wait(60)
+        return future.value()
+
+    def attach(state, bucket):
+        future = exchange(state, bucket)
+        if state.process_group.size() == 2 and not attached.is_set():
+            kept.append(future.then(linger))
+            attached.set()
+        return future
+
+    monkeypatch.setattr(compressed.power, "powerSGD_hook", attach)
+
+    def work(group):
+        lone = ProcessGroup(Forwarded(group.processes), CPU)
+        hook = PowerHook(PowerSGD(rank=1, start=2), lone)
+        hook._state.iter = 3  # past the update in which DDP finds its buckets
+        buffer = torch.ones(1230)
+        gradients = [buffer[:1200].view(40, 30), buffer[1200:]]  # the second is sent as it is
+        bucket = SimpleNamespace(
+            buffer=lambda: buffer, index=lambda: 0, gradients=lambda: gradients,
+            is_last=lambda: True,
+        )  # fmt: skip
+        first = group.shard.rank == 0
+        if not first:
+            assert attached.wait(60)
+        hook(bucket)
+        if not first:
+            return hook.close()
+        assert entered.wait(60)
+        forwarded = weakref.ref(lone.processes)
+        hook.close()
+        lone.close()
+        held = forwarded() is not None
+        leave.set()
+        kept[0].wait()
+        assert not held
+
+    on_ranks(2, work)
+
+
+def test_a_lent_group_sends_nothing_after_it_was_closed():
+    def work(group):
+        lent = LentGroup(group)
+        lent.close()
+        with pytest.raises(LostContact, match="has left"):
+            lent.allreduce([torch.ones(1)], None)
+        group.sum(1.0)  # the group itself is still there
+
+    on_ranks(1, work)

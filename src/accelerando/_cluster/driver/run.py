@@ -18,7 +18,6 @@ from typing import Any, Literal
 import torch
 
 from accelerando._cluster import messages
-from accelerando._cluster.direct import show_address
 from accelerando._cluster.driver import state as actions
 from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
 from accelerando._cluster.driver.machine import step
@@ -29,7 +28,7 @@ from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
-from accelerando._cluster.scheduler import scheduler_gone
+from accelerando._cluster.unresponsive import Heartbeats, has_given_up, scheduler_gone
 from accelerando._dask import (
     ClusterScaling,
     closing_among,
@@ -91,6 +90,7 @@ class ClusterTrainer:
         self.copy = DriverCopy(job.fit, job.add_records, job.check)
         self.tasks = RankTasks(job, mailbox.address, run, topic)
         self.candidates = Candidates(job.client, self.tasks.log)
+        self.heartbeats = Heartbeats()
         workers = workers_of(job.client)
         most = job.limits.max_workers if isinstance(job.limits.max_workers, int) else None
         self.scaling = ClusterScaling(job.client.cluster, most)
@@ -247,7 +247,6 @@ class ClusterTrainer:
         """Return the error that ends a fit whose scheduler is gone."""
         self.copy.go_back()
         position, folder = self.job.fit.state.position, self.job.checkpoint
-        where = show_address(*self.mailbox.address[:2])
         remedy = "partial_fit with the client of another cluster continues from it."
         if folder is None:
             remedy += " (checkpoint= would keep it on disk, too.)"
@@ -257,7 +256,7 @@ class ClusterTrainer:
             )
         return scheduler_gone(
             self.address,
-            f"mailbox at {where}: {cause.rstrip('.')}",
+            f"mailbox at {self.mailbox.address.where}: {cause.rstrip('.')}",
             f"The estimator holds the state of update {position.update}, after "
             f"{plural(position.epoch, 'whole epoch')}.",
             remedy,
@@ -292,12 +291,13 @@ class ClusterTrainer:
         now = time.monotonic()
         if now > self._survey_at:
             self._survey_at = now + _SURVEY_SECONDS
-            if self.job.client.status in ("closed", "closing"):  # the mailbox may be here
-                raise self._without_scheduler("Dask's client has given up")
             known = workers_of(self.job.client)
             workers, closing = self.candidates.among(known), closing_among(known)
-            hanging = self.candidates.hanging(known)
-            yield messages.Surveyed(workers, self.tasks.ended(), closing, hanging)
+            ended, hanging = self.tasks.ended(), self.heartbeats.missing(known)
+            # Asked last: a client that gives up meanwhile sees no workers, and cancelled tasks.
+            if has_given_up(self.job.client):  # the mailbox may be in this process
+                raise self._without_scheduler("Dask's client has given up")
+            yield messages.Surveyed(workers, ended, closing, hanging)
         else:
             yield messages.Tick()
 

@@ -11,7 +11,7 @@ import socket
 import threading
 from typing import Any
 
-from accelerando._cluster.direct import listen
+from accelerando._cluster.address import listen
 
 _KNOCK_SECONDS = 5.0  # for a connection; in a network it takes milliseconds
 _OPEN_SECONDS = 60.0  # members knock at about the same time

@@ -5,6 +5,7 @@ A hook decides what happens to a bucket of gradients instead of an all-reduce.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 
 from accelerando._engine.comm.communicator import SingleProcess, Traffic, all_reduce_bytes
 from accelerando._engine.comm.exchange import Exchange, Memory, Piece, is_small, pieces_of
-from accelerando._engine.comm.process_group import ProcessGroup
+from accelerando._engine.comm.process_group import LostContact, ProcessGroup
 from accelerando.compress import Adaptive, Codec, ErrorFeedback, PowerSGD
 
 if TYPE_CHECKING:
@@ -160,6 +161,42 @@ class _Arriving:
         return self.found
 
 
+class LentGroup:
+    """A process group for a hook of PyTorch, whose functions run in the threads of the group.
+
+    A process group joins its threads when the last reference to it goes. A thread that holds this
+    reference would join itself, which ends the process. Such a thread may hold PyTorch's functions,
+    and what they refer to, for a while after their result has arrived. So they refer to this
+    object, and the thread that closes it drops PyTorch's group.
+
+    Parameters
+    ----------
+    group : ProcessGroup
+        The ranks.
+    """
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._processes: Any = group.processes
+        self._size = group.shard.size
+        self._calling = threading.Lock()  # while another thread uses the group, `close` waits
+
+    def size(self) -> int:
+        """Return the number of ranks."""
+        return self._size
+
+    def allreduce(self, tensors: list[torch.Tensor], options: Any) -> Any:
+        """Start to sum tensors over the ranks."""
+        with self._calling:
+            if self._processes is None:
+                raise LostContact("This rank has left its process group.")
+            return self._processes.allreduce(tensors, options)
+
+    def close(self) -> None:
+        """Drop PyTorch's group."""
+        with self._calling:
+            self._processes = None
+
+
 class PowerHook:
     """PyTorch's PowerSGD.
 
@@ -180,9 +217,10 @@ class PowerHook:
         self.traffic = Traffic()
         self._group = group
         self._size = group.shard.size
+        self._lent = LentGroup(group)
         # One more: DDP rebuilds its buckets after the first update of a group.
         self._state: Any = power.PowerSGDState(
-            group.processes, settings.rank, start_powerSGD_iter=settings.start + 1
+            self._lent, settings.rank, start_powerSGD_iter=settings.start + 1
         )
         self._bytes, self._seconds = 0, 0.0
 
@@ -211,6 +249,7 @@ class PowerHook:
 
     def close(self) -> None:
         self._state = None
+        self._lent.close()
 
 
 class _Here(NamedTuple):
