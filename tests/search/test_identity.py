@@ -1,6 +1,7 @@
 """Fingerprints: equal for equal content, also in another process; different for other content."""
 
 import functools
+import os
 import subprocess
 import sys
 
@@ -35,6 +36,8 @@ def times(factor):
         (FRAME, FRAME.assign(b=["x", "z"])),
         (FRAME["a"], FRAME["a"] + 1),
         (scipy.sparse.csr_array(ONES), scipy.sparse.csr_array(ONES * 2)),
+        (np.array(["2020-01-01"], "M8[D]"), np.array(["2020-01-02"], "M8[D]")),
+        (np.ma.masked_array([1, 2], [0, 1]), np.ma.masked_array([1, 2], [0, 0])),
         (torch.ones(2), torch.zeros(2)),
         (da.ones(4, chunks=2), da.zeros(4, chunks=2)),
         (SGDClassifier(), SGDClassifier(alpha=1.0)),
@@ -75,19 +78,29 @@ def test_an_object_that_contains_itself_ends():
 
 def test_another_process_has_the_same_fingerprints():
     program = (
+        "import logging\n"
         "import numpy as np\n"
         "from scipy.stats import loguniform\n"
         "from sklearn.linear_model import SGDClassifier\n"
         "from sklearn.metrics import get_scorer\n"
         "from accelerando.search._identity import fingerprint\n"
+        "LIMITS, log = {'low': 1}, logging.getLogger('log')\n"
+        "class Scorer:\n"
+        "    def __call__(self, model, X, y):\n"
+        "        log.info('scored')\n"
+        "        return LIMITS['low']\n"
+        "def ping(x):\n"
+        "    return pong(x)\n"
+        "def pong(x):\n"
+        "    return ping(x) and {'p', 'q', 'r'}\n"
         "values = [np.arange(5), loguniform(1e-3, 1), SGDClassifier(), get_scorer('accuracy'),\n"
-        "          {'a', 'b', 'c', 'd'}, lambda m, X, y: m.score(X, y) + 1]\n"
+        "          {'a', 'b', 'c', 'd'}, lambda m, X, y: m.score(X, y) + 1, Scorer(), ping]\n"
         "print([fingerprint(value) for value in values])\n"
     )
     outputs = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed},
+            env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,

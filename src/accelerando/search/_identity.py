@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import site
-import sys
-import sysconfig
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -19,6 +16,8 @@ from typing import Any
 import dask
 import numpy as np
 from dask.base import tokenize
+
+from accelerando.search._code import is_users_class, pieces_of_class, pieces_of_function
 
 __all__ = ["differences", "fingerprint", "search_identity"]
 
@@ -65,6 +64,8 @@ def search_identity(
     parts |= {f"fit parameter {name!r}": value for name, value in fit_params.items()}
     estimator = search.estimator
     parts |= {"search": type(search), "plan": plan, "estimator": _kind(estimator)}
+    if is_users_class(type(estimator)):
+        parts["code of the estimator"] = type(estimator)
     parts |= {
         f"estimator parameter {name!r}": value
         for name, value in estimator.get_params(deep=False).items()
@@ -108,7 +109,7 @@ def fingerprint(value: Any) -> str:
         if len(shown) <= LONGEST and _is_plain(value):
             return shown
     digest = hashlib.blake2b(digest_size=8)
-    for piece in _pieces(value, frozenset()):
+    for piece in _pieces(value, frozenset(), set()):
         digest.update(len(piece).to_bytes(8, "little"))
         digest.update(piece)
     return f"{type(value).__name__} {digest.hexdigest()}"
@@ -125,8 +126,12 @@ def _kind(value: Any) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _pieces(value: Any, above: frozenset[int]) -> Iterator[Any]:
-    """Yield bytes that together represent `value`. `above` holds the objects around it."""
+def _pieces(value: Any, above: frozenset[int], known: set[Any]) -> Iterator[Any]:
+    """Yield bytes that together represent `value`.
+
+    `above` holds the objects around it, and `known` the functions and classes that are done: they
+    may refer to each other in any way.
+    """
     yield _kind(value).encode()
     if id(value) in above:
         return  # an object that contains itself
@@ -134,7 +139,7 @@ def _pieces(value: Any, above: frozenset[int]) -> Iterator[Any]:
 
     def nested(parts: Iterable[Any]) -> Iterator[Any]:
         for part in parts:
-            yield from _pieces(part, inside)
+            yield from _pieces(part, inside, known)
 
     if value is None or isinstance(value, (bool, int, float, complex, str, np.generic)):
         yield repr(value).encode()
@@ -145,9 +150,11 @@ def _pieces(value: Any, above: frozenset[int]) -> Iterator[Any]:
     elif isinstance(value, np.ndarray) and value.dtype.hasobject:
         yield repr(value.shape).encode()
         yield from nested(value.ravel().tolist())
+    elif isinstance(value, np.ma.MaskedArray):
+        yield from nested((value.filled(), np.ma.getmaskarray(value)))
     elif isinstance(value, np.ndarray):
         yield repr((value.shape, value.dtype)).encode()
-        yield np.ascontiguousarray(value).data.cast("B") if value.size else b""
+        yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data if value.nbytes else b""
     elif isinstance(value, Mapping):
         for key in sorted(value, key=repr):
             yield from nested((key, value[key]))
@@ -156,16 +163,23 @@ def _pieces(value: Any, above: frozenset[int]) -> Iterator[Any]:
         yield from nested(value)
     elif isinstance(value, AbstractSet):
         yield from sorted(fingerprint(one).encode() for one in value)
-    elif isinstance(value, type):
-        yield f"{value.__module__}.{value.__qualname__}".encode()
+    elif isinstance(value, (type, types.FunctionType)):
+        if value in known:
+            yield f"{value.__module__}.{value.__qualname__}".encode()
+            return
+        known.add(value)
+        if isinstance(value, type):
+            yield from pieces_of_class(value, nested)
+        else:
+            yield from pieces_of_function(value, nested)
     else:
+        if is_users_class(type(value)):
+            yield from nested((type(value),))
         yield from _pieces_of_object(value, nested)
 
 
 def _pieces_of_object(value: Any, nested: Any) -> Iterator[Any]:
-    if isinstance(value, types.FunctionType):
-        yield from _pieces_of_function(value, nested)
-    elif isinstance(value, types.MethodType):
+    if isinstance(value, types.MethodType):
         yield from nested((value.__self__, value.__func__))
     elif isinstance(value, functools.partial):
         yield from nested((value.func, value.args, value.keywords))
@@ -194,37 +208,22 @@ def _pieces_of_object(value: Any, nested: Any) -> Iterator[Any]:
         yield from nested((type(value.dist), value.dist.name, value.args, value.kwds))
     elif hasattr(value, "get_params") and not _is_pipeline(value):
         yield from nested((value.get_params(deep=False),))
-    elif hasattr(value, "__dict__") and vars(value):
+    elif (own := _attributes(value)) or is_users_class(type(value)):
         # Random generators inside advance while they are used, and caches fill.
-        yield from nested(({k: v for k, v in vars(value).items() if not k.startswith("__")},))
+        yield from nested(({k: v for k, v in own.items() if not k.startswith("__")},))
     else:
         yield tokenize(value).encode()
 
 
-def _pieces_of_function(function: types.FunctionType, nested: Any) -> Iterator[Any]:
-    yield f"{function.__module__}.{function.__qualname__}".encode()
-    if _is_installed(function.__code__.co_filename):
-        return  # a new version of a library does not make another search
-    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
-    yield from nested((function.__code__, function.__defaults__, function.__kwdefaults__, cells))
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 — raises if the cell is empty
-    except ValueError:
-        return False
-    return True
-
-
-@functools.lru_cache(maxsize=1)
-def _library_folders() -> tuple[str, ...]:
-    found = [*site.getsitepackages(), sysconfig.get_path("stdlib"), sys.prefix + "/lib"]
-    return tuple(found)
-
-
-def _is_installed(filename: str) -> bool:
-    return filename.startswith(_library_folders())
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, those in ``__slots__`` of users' classes included."""
+    own = dict(getattr(value, "__dict__", {}))
+    for cls in filter(is_users_class, type(value).__mro__):
+        slots = vars(cls).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                own.setdefault(name, getattr(value, name))
+    return own
 
 
 def _holds_connection(value: Any) -> bool:
