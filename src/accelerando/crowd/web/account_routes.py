@@ -8,7 +8,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Form, Path, Query, Request
 from fastapi.responses import RedirectResponse, Response
 from pydantic import BaseModel, BeforeValidator, Field
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, func, select
 
 from accelerando.crowd.experiment.settings import not_boolean
 from accelerando.crowd.store import experiments as stored
@@ -281,8 +281,11 @@ async def create_account(body: NewAccount, context: Ctx, who: Experimenter) -> d
     hashed = await anyio.to_thread.run_sync(accounts.password_hash, body.password)
 
     def create(connection: Connection) -> None:
-        if accounts.stored_hash(connection, body.name)[0] is not None:
-            raise ApiError("name_taken", f"There is an account {body.name!r} already.", 409)
+        # Mary and mary would be taken for one person, on the audit log as well.
+        same = func.lower(experimenter.c.name) == body.name.lower()
+        there = connection.execute(select(experimenter.c.name).where(same)).scalar()
+        if there is not None:
+            raise ApiError("name_taken", f"There is an account {there!r} already.", 409)
         accounts.set_password(
             connection, body.name, hashed, clock, admin=body.admin, must_change=True
         )
