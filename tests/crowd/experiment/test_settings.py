@@ -82,3 +82,55 @@ def test_the_embedding_is_chosen_by_the_answers_by_default():
     embedding = Settings().embedding
     assert (embedding.noise, embedding.alpha, embedding.reliability) == ("auto", None, True)
     assert Settings(embedding={"noise": "tste", "alpha": 2.5}).embedding.alpha == 2.5
+
+
+NUMBERS = [
+    "participants: {answers: %s}",
+    "participants: {total_answers: %s}",
+    "participants: {withdrawn_days: %s}",
+    "embedding: {dimensions: %s}",
+    "embedding: {alpha: %s, noise: tste}",
+    "embedding: {temper: %s}",
+    "embedding: {lapse: %s}",
+    "breaks: {seconds: %s}",
+    "pause_between: %s",
+    "seed: %s",
+    "target_accuracy: %s",
+    "shares: {arr: %s}",
+    "checks: {every: %s}",
+    "samplers: {a: {class: ARR, random_share: %s}}",
+    "samplers: {a: {class: ARR, pairs: %s}}",
+    "samplers: {a: {class: Random, items: [%s, 2, 3]}}",
+    "practice: [{head: %s, left: 2, right: 3}]",
+]
+
+
+@pytest.mark.parametrize("value", ["true", ".nan", ".inf", "-1e400"])
+@pytest.mark.parametrize("setting", NUMBERS)
+def test_a_number_is_neither_true_nor_infinite(setting, value):
+    """True once counted as 1, and an infinite share was answered with 500."""
+    found = problems(f"items: 8\n{setting % value}\n")
+    assert {problem.line for problem in found} == {2}
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("samplers: {a: {class: Random, items: [1, 1, 1]}}", "at least three different items"),
+        ("samplers: {a: {class: RoundRobin, items: []}}", "at least three different items"),
+        ("samplers: {a: {class: Validation, queries: []}}", "no queries"),
+        ("samplers: {a: {class: Validation, queries: [[3, 2, 3]]}}", "the same item twice"),
+        (
+            "samplers: {a: {class: Validation, items: [0, 1, 2], queries: [[0, 1, 3]]}}",
+            "not among the items",
+        ),
+        ("fixed: {1: {query: [2, 2, 2]}}", "the same item twice"),
+        ("fixed: {1: {}}", "neither a sampler nor a query"),
+        ("samplers: {a: {class: ARR}, b: {class: ARR}}\nshares: {a: 1e308, b: 1e308}", "finite"),
+        (f"consent: {{text: x, version: {'v' * 65}}}", "at most 64"),
+    ],
+)
+def test_what_would_fail_when_people_come_is_refused_at_the_start(setting, says):
+    """Each was stored, and then answered people with 500, or nobody could restore its archive."""
+    (problem,) = problems(f"items: 8\n{setting}\n")
+    assert says in f"{problem.message} {problem.remedy}"

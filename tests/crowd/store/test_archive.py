@@ -67,6 +67,10 @@ def first_line(**values):
     return change
 
 
+def change_of(**values):
+    return lambda content: json.dumps({**json.loads(content), **values}).encode()
+
+
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
@@ -82,6 +86,16 @@ def first_line(**values):
         ("answers.jsonl", first_line(query_id=1), "without its query"),
         ("answers.jsonl", lambda content: content + content, "twice"),
         ("answers.jsonl", lambda _: b"0" * 50_000_000, "unpacks"),
+        ("answers.jsonl", first_line(response_time=float("nan")), "finite"),
+        ("answers.jsonl", first_line(winner=True), "valid integer"),
+        ("answers.jsonl", first_line(received=1e300), "less than"),
+        ("participants.jsonl", first_line(created=float("inf")), "finite"),
+        ("participants.jsonl", first_line(last=-1e12), "greater than"),
+        ("participants.jsonl", first_line(id=2**70), "less than"),
+        ("manifest.json", change_of(created=float("nan")), "finite"),
+        ("manifest.json", change_of(created="nan"), "valid number"),
+        ("settings.json", change_of(fixed={"1": {"query": [0, 1, 99]}}), "there is no item 99"),
+        ("settings.json", change_of(seed=True), "must be a number"),
         ("models.jsonl", first_line(positions=[[1.0]]), "shape"),
         ("media.json", lambda _: b'{"../../etc/passwd": "x"}', "cannot be restored"),
     ],
@@ -95,3 +109,13 @@ def test_a_bad_archive_is_refused_with_its_reason(good, name, change, says):
 def test_what_is_no_archive_is_refused(data):
     with pytest.raises(ApiError):
         archive.read_archive(data)
+
+
+def test_an_archive_is_not_unpacked_whole(good):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(good)) as old, zipfile.ZipFile(stream, "w") as new:
+        for name in old.namelist():
+            packing = zipfile.ZIP_BZIP2 if name == "answers.jsonl" else zipfile.ZIP_DEFLATED
+            new.writestr(name, old.read(name), packing)
+    with pytest.raises(ApiError, match=r"answers\.jsonl is packed unusually"):
+        archive.read_archive(stream.getvalue())

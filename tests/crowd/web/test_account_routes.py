@@ -1,13 +1,14 @@
 """Accounts: roles, own passwords, sessions, tokens, codes of an app, and the audit log."""
 
+import secrets
 import time
 
 import pytest
 from sqlalchemy import text
 
-from accelerando.crowd.web import accounts, totp
+from accelerando.crowd.web import accounts, auth, totp
 from accelerando.crowd.web.context import Context
-from tests.crowd.web.conftest import API, PASSWORD, SETTINGS, begin
+from tests.crowd.web.conftest import API, PASSWORD, QUICK_HASHER, SETTINGS, begin
 
 OTHER = "seven other words here"
 _HASHED = accounts.password_hash(OTHER)
@@ -227,6 +228,40 @@ def test_codes_of_an_app_are_demanded_and_used_once(site, experimenter, monkeypa
     gone = experimenter.request("DELETE", path, json={"present": PASSWORD, "code": code()})
     assert gone.status_code == 204
     sign_in(site, "experimenter", PASSWORD)
+
+
+def test_codes_cannot_be_tried_one_after_the_other(site, monkeypatch):
+    """With the password, a session could once try codes without end to remove them."""
+    now = [1_900_000_000.0]
+    monkeypatch.setattr(Context, "clock", staticmethod(lambda: now[0]))
+    experimenter = site.experimenter()
+    key, path = experimenter.post("/api/v1/account/totp").json()["key"], "/api/v1/account/totp"
+
+    def code():
+        return totp.code_at(key, int(now[0]) // 30)
+
+    body = {"key": key, "present": PASSWORD, "code": code()}
+    assert experimenter.put(path, json=body).status_code == 204
+    now[0] += 30
+    other = totp.new_key()
+    instead = {"key": other, "present": PASSWORD, "code": totp.code_at(other, int(now[0]) // 30)}
+    assert experimenter.put(path, json=instead).status_code == 409, "the password is not enough"
+    wrong = {"present": PASSWORD, "code": "abcdef"}
+    tried = [experimenter.request("DELETE", path, json=wrong).status_code for _ in range(25)]
+    assert tried == [401] * 20 + [429] * 5
+    # From many addresses it is no better: 10 from those where nobody has signed in.
+    monkeypatch.setattr(auth, "address_key", lambda *_: secrets.token_hex(16))
+    now[0] += 301
+    who = {"name": "experimenter", "password": PASSWORD}
+    found = [
+        site.visitor().post("/api/v1/session", json={**who, "code": "abcdef"}).status_code
+        for _ in range(12)
+    ]
+    assert found == [401] * 10 + [429] * 2
+    monkeypatch.undo()
+    monkeypatch.setattr(Context, "clock", staticmethod(lambda: now[0]))
+    monkeypatch.setattr(accounts, "_hasher", QUICK_HASHER)
+    sign_in(site, "experimenter", PASSWORD, code=code())  # its owner is not locked out
 
 
 def test_sign_ins_and_withdrawals_are_in_the_audit_log(site, experimenter, colleague):

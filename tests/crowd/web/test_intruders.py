@@ -212,7 +212,7 @@ def test_one_code_opens_one_session_also_in_two_processes(both):
     def use(_):
         try:
             with both.store.write() as connection:
-                accounts.use_code(connection, 1, code, clock)
+                accounts.use_code(connection, 1, "experimenter", code, clock)
         except Exception as error:
             return str(error)
         return "accepted"

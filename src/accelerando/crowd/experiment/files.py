@@ -12,7 +12,10 @@ from pathlib import Path, PurePosixPath
 from accelerando.crowd.experiment.media import Media, n_pixels, recognize
 from accelerando.crowd.experiment.problems import SettingsProblem
 
-__all__ = ["Files", "Limits", "read_folder", "read_upload", "read_zip"]
+__all__ = ["PACKINGS", "Files", "Limits", "read_folder", "read_upload", "read_zip"]
+
+# Python unpacks pieces of the other kinds whole: 4 kB of bzip2 can become 600 MB.
+PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Files:
                 f"the file has {len(data):,} bytes.",
                 f"At most {limits.file_bytes:,} are taken.",
             )
+        elif name in self:
+            self._twice(name)
         elif suffix in (".yaml", ".yml"):
             self.settings[name] = data
         elif suffix in (".csv", ".txt"):
@@ -89,8 +94,6 @@ class Files:
                     "Use PNG, JPEG, GIF, WebP, AVIF, BMP, SVG, MP4, WebM, MOV, MP3, OGG, WAV, FLAC "
                     "or M4A.",
                 )
-            elif name in self.media:
-                self._problem(name, "the file is there twice.", "Rename one of them.")
             elif (pixels := n_pixels(data, found)) is not None and pixels > limits.pixels:
                 self._problem(
                     name,
@@ -102,13 +105,19 @@ class Files:
 
     def merge(self, other: Files) -> None:
         """Add the files of another source."""
-        for name in other.media:
-            if name in self.media:
-                self._problem(name, "the file is there twice.", "Rename one of them.")
+        for name in (*other.media, *other.lists, *other.settings):
+            if name in self:
+                self._twice(name)
         self.media.update(other.media)
         self.lists.update(other.lists)
         self.settings.update(other.settings)
         self.problems.extend(other.problems)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.media or name in self.lists or name in self.settings
+
+    def _twice(self, name: str) -> None:
+        self._problem(name, "the file is there twice.", "Rename one of them.")
 
     def _problem(self, name: str, message: str, remedy: str) -> None:
         self.problems.append(SettingsProblem(message, remedy, name))
@@ -178,6 +187,9 @@ def _entries(
         if entry.flag_bits & 1:
             files._problem(name, "the ZIP has a password.", "Pack it without one.")
             return
+        if entry.compress_type not in PACKINGS:
+            files._problem(name, f"the entry {path!r} is packed unusually.", "Pack a plain ZIP.")
+            continue
         most = min(limits.file_bytes, left, int(limits.ratio * max(entry.compress_size, 1024)))
         try:
             with archive.open(entry) as stream:
@@ -201,6 +213,6 @@ def _hidden(name: str) -> bool:
     parts = name.split("/")
     return (
         "__MACOSX" in parts
-        or any(p.startswith(".") and p != ".." for p in parts)
+        or any(p.startswith(".") and p not in (".", "..") for p in parts)
         or (parts[-1].lower() in ("thumbs.db", "desktop.ini"))
     )

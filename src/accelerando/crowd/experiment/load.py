@@ -116,7 +116,8 @@ def make_experiment(document: Document, files: Files) -> Experiment:
             message, remedy = _say(found)
             document.problem(path, message, remedy)
     if settings is not None:
-        _check_numbers(settings, len(items), document)
+        for place, message, remedy in settings.problems(len(items)):
+            document.problem(place, message, remedy)
     problems = [*document.problems, *files.problems]
     if problems:
         raise SettingsError(sorted(problems, key=lambda p: (p.file != document.file, p.line or 0)))
@@ -320,13 +321,3 @@ def _say(found: Any) -> tuple[str, str]:
     given = found.get("input")
     shown = repr(given) if isinstance(given, str | int | float | bool | None) else "something else"
     return f"{message}; got {shown[:80]}.", "`accelerando crowd new DIR` shows every key."
-
-
-def _check_numbers(settings: Settings, n_items: int, document: Document) -> None:
-    reported = set()
-    for path, number in settings.numbers_used():
-        if number >= n_items > 0 and (path, number) not in reported:
-            reported.add((path, number))
-            document.problem(
-                path, f"there is no item {number}.", f"Items are counted from 0 to {n_items - 1}."
-            )

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import math
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from accelerando.crowd.experiment.texts import TEXTS
 
-__all__ = ["Outcome", "Settings"]
+__all__ = ["Outcome", "Settings", "not_boolean"]
 
 Outcome = Literal["done", "screened_out", "no_consent", "full", "withdrawn"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-ItemNumber = Annotated[int, Field(ge=0)]
+
+
+def not_boolean(value: Any) -> Any:
+    """Refuse true and false, which Pydantic would take for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError(f"must be a number; got {str(value).lower()}")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(not_boolean)]
+Real = Annotated[float, BeforeValidator(not_boolean), Field(allow_inf_nan=False)]
+ItemNumber = Annotated[Whole, Field(ge=0)]
 Text = Annotated[str, Field(max_length=100_000)]
 
 
@@ -30,8 +49,8 @@ class SamplerSettings(_Part):
     kind: Literal["ARR", "Random", "RoundRobin", "Validation", "Greedy", "Uncertainty"] = Field(
         alias="class"
     )
-    random_share: float | None = Field(default=None, ge=0, le=1)
-    pairs: Annotated[int, Field(ge=1)] | Literal["auto", "all"] | None = None
+    random_share: Real | None = Field(default=None, ge=0, le=1)
+    pairs: Annotated[Whole, Field(ge=1)] | Literal["auto", "all"] | None = None
     items: list[ItemNumber] | None = None
     queries: list[Annotated[list[ItemNumber], Field(min_length=3, max_length=3)]] | None = None
 
@@ -49,13 +68,13 @@ class SamplerSettings(_Part):
 class EmbeddingSettings(_Part):
     """The embedding that is fitted while answers arrive."""
 
-    dimensions: Annotated[int, Field(ge=1, le=20)] | Literal["auto"] = 2
+    dimensions: Annotated[Whole, Field(ge=1, le=20)] | Literal["auto"] = 2
     noise: Literal["auto", "tste", "ste", "ckl", "logistic", "gnmds", "soe"] = "auto"
-    alpha: float | None = Field(default=None, gt=0)
-    lapse: Annotated[float, Field(ge=0, lt=0.5)] | Literal["estimate", "auto"] | None = None
+    alpha: Real | None = Field(default=None, gt=0)
+    lapse: Annotated[Real, Field(ge=0, lt=0.5)] | Literal["estimate", "auto"] | None = None
     reliability: bool = True
-    warmup: int | None = Field(default=None, ge=1)
-    temper: float = Field(default=0.3, gt=0, le=1)
+    warmup: Whole | None = Field(default=None, ge=1)
+    temper: Real = Field(default=0.3, gt=0, le=1)
 
     @model_validator(mode="after")
     def _fits_the_noise(self) -> Self:
@@ -72,9 +91,9 @@ class EmbeddingSettings(_Part):
 class ParticipantSettings(_Part):
     """Who may take part, and how many answers they give."""
 
-    answers: int | None = Field(default=50, ge=1)
-    total_answers: int | None = Field(default=None, ge=1)
-    total_participants: int | None = Field(default=None, ge=1)
+    answers: Whole | None = Field(default=50, ge=1)
+    total_answers: Whole | None = Field(default=None, ge=1)
+    total_participants: Whole | None = Field(default=None, ge=1)
     returning: Literal["resume", "refuse", "new"] = "resume"
     entry: Literal["open", "link"] = "open"
     id_parameters: list[str] = ["participant", "puid", "PROLIFIC_PID", "workerId", "id"]
@@ -83,7 +102,7 @@ class ParticipantSettings(_Part):
     ]
     pseudonyms: bool = False
     withdraw: bool = True
-    withdrawn_days: float = Field(default=7.0, ge=0, le=3650)
+    withdrawn_days: Real = Field(default=7.0, ge=0, le=3650)
     one_sampler: bool = False
 
     @field_validator("id_parameters", "keep_parameters")
@@ -123,9 +142,9 @@ class Checks(_Part):
     """Attention checks."""
 
     queries: list[KnownQuery] = []
-    every: int = Field(default=10, ge=2)
-    repeat_every: int | None = Field(default=None, ge=5)
-    fail_after: int | None = Field(default=None, ge=1)
+    every: Whole = Field(default=10, ge=2)
+    repeat_every: Whole | None = Field(default=None, ge=5)
+    fail_after: Whole | None = Field(default=None, ge=1)
 
     @field_validator("queries")
     @classmethod
@@ -138,9 +157,9 @@ class Checks(_Part):
 class Breaks(_Part):
     """A break after a number of answers."""
 
-    every: int | None = Field(default=None, ge=1)
+    every: Whole | None = Field(default=None, ge=1)
     text: Text = ""
-    seconds: int = Field(default=0, ge=0)
+    seconds: Whole = Field(default=0, ge=0)
 
 
 class Completion(_Part):
@@ -200,17 +219,17 @@ class Settings(_Part):
     slots: Slots = Slots()
     css: Text = ""
     media_hosts: list[Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.-]+(:[0-9]+)?$")]] = []
-    pause_between: int = Field(default=150, ge=0, le=10_000)
+    pause_between: Whole = Field(default=150, ge=0, le=10_000)
     samplers: dict[Name, SamplerSettings] = Field(
         default={"arr": SamplerSettings.model_validate({"class": "ARR"})}, min_length=1
     )
-    shares: dict[str, Annotated[float, Field(ge=0)]] | None = None
-    fixed: dict[Annotated[int, Field(ge=1)], FixedQuery] = {}
+    shares: dict[str, Annotated[Real, Field(ge=0)]] | None = None
+    fixed: dict[Annotated[Whole, Field(ge=1)], FixedQuery] = {}
     embedding: EmbeddingSettings = EmbeddingSettings()
-    target_accuracy: float | None = Field(default=None, gt=0.5, lt=1)
+    target_accuracy: Real | None = Field(default=None, gt=0.5, lt=1)
     participants: ParticipantSettings = ParticipantSettings()
     salmon_routes: bool = False
-    seed: int = Field(default=0, ge=0, lt=2**31)
+    seed: Whole = Field(default=0, ge=0, lt=2**31)
 
     @field_validator("texts")
     @classmethod
@@ -229,6 +248,8 @@ class Settings(_Part):
                 )
             if sum(self.shares.values()) <= 0:
                 raise ValueError("shares must not all be 0")
+            if math.isinf(sum(self.shares.values())):
+                raise ValueError("the sum of shares must be finite")
         for place, fixed in self.fixed.items():
             if fixed.sampler is not None and fixed.sampler not in self.samplers:
                 raise ValueError(f"fixed {place}: there is no sampler {fixed.sampler!r}")
@@ -248,3 +269,43 @@ class Settings(_Part):
         for place, fixed in self.fixed.items():
             used += [(("fixed", str(place), "query"), n) for n in fixed.query or []]
         return used
+
+    def problems(self, n_items: int) -> list[tuple[tuple[str | int, ...], str, str]]:
+        """Return what contradicts itself or the items: path, message and remedy of each.
+
+        They are no validation errors, because a stored experiment of an earlier version must open.
+        """
+        found: list[tuple[tuple[str | int, ...], str, str]] = []
+        for path, number in dict.fromkeys(self.numbers_used()):
+            if number >= n_items > 0:
+                remedy = f"Items are counted from 0 to {n_items - 1}."
+                found.append((path, f"there is no item {number}.", remedy))
+        for name, sampler in self.samplers.items():
+            place = ("samplers", name)
+            if sampler.items is not None and len(set(sampler.items)) < 3:
+                sentence = "a sampler needs at least three different items."
+                found.append(((*place, "items"), sentence, "Name more, or leave out the key."))
+            if sampler.queries is not None and not sampler.queries:
+                found.append(((*place, "queries"), "no queries.", "Give at least one."))
+            for query in sampler.queries or []:
+                if len(set(query)) < 3:
+                    found.append(((*place, "queries"), _SAME.format(query), _DIFFERENT))
+                elif sampler.items is not None and not set(query) <= set(sampler.items):
+                    sentence = f"the query {query} has an item that is not among the items."
+                    found.append(((*place, "queries"), sentence, "Add it to items."))
+        for number, fixed in self.fixed.items():
+            at = ("fixed", str(number))
+            if fixed.sampler is None and fixed.query is None:
+                found.append((at, "neither a sampler nor a query.", "Give one of them."))
+            if fixed.query is not None and len(set(fixed.query)) < 3:
+                found.append(((*at, "query"), _SAME.format(fixed.query), _DIFFERENT))
+        if self.consent is not None and len(self.consent.version) > _VERSION_LETTERS:
+            sentence = f"{len(self.consent.version)} characters."
+            remedy = f"A version has at most {_VERSION_LETTERS}."
+            found.append((("consent", "version"), sentence, remedy))
+        return found
+
+
+_SAME = "the query {} has the same item twice."
+_DIFFERENT = "Name three different items."
+_VERSION_LETTERS = 64  # of the column in the database

@@ -91,7 +91,8 @@ def take_answer(
         raise ApiError("unknown_query", "This query was not asked in this session.", 404)
     if not row.open:
         return StoredAnswer(False, person, "already_answered")
-    if person.state == "blocked" or person.outcome in ("withdrawn", "no_consent"):
+    ended = person.withdrawn is not None or person.outcome in ("withdrawn", "no_consent")
+    if person.state == "blocked" or ended:
         raise ApiError("finished", "This session has ended.", 409)
     if winner is None and not snapshot.frame.settings.skip:
         raise ApiError("bad_winner", "Queries of this experiment cannot be skipped.", 422)

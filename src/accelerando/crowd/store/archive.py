@@ -9,13 +9,14 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Table, func, select
 
 from accelerando import __version__
 from accelerando.crowd.experiment import Experiment, Item, Limits, Media, Settings
+from accelerando.crowd.experiment.files import PACKINGS
 from accelerando.crowd.experiment.html import clean_html
 from accelerando.crowd.experiment.items import ItemKind
 from accelerando.crowd.experiment.media import recognize
@@ -31,10 +32,23 @@ _ROWS = 500
 _MOST_ROWS = 20_000_000
 
 
+# Until the year 9999, where calendars end; numbers of people are those of the web routes.
+_Time = Annotated[float, Field(ge=0, lt=253_370_764_800)]
+_PersonId = Annotated[int, Field(ge=1, lt=2**53)]
+
+
 class _Row(BaseModel):
     """A line of an archive; other fields are refused."""
 
-    model_config = ConfigDict(extra="forbid")
+    # Strict: true is no number, and "1" neither. Nothing that we write is infinite or NaN.
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class _Manifest(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+
+    created: _Time = 0.0
+    id: int = Field(default=0, ge=0, lt=2**31)
 
 
 class _ItemRow(_Row):
@@ -46,14 +60,14 @@ class _ItemRow(_Row):
 
 
 class _ParticipantRow(_Row):
-    id: int
+    id: _PersonId
     external: str | None = Field(max_length=200)
     name: str = Field(max_length=200)
     state: str = Field(pattern="^(active|blocked)$")
     outcome: str | None = Field(max_length=16)
-    created: float
-    last: float
-    consented: float | None
+    created: _Time
+    last: _Time
+    consented: _Time | None
     consent_version: str | None = Field(max_length=64)
     device: str = Field(max_length=16)
     parameters: dict[str, str]
@@ -64,14 +78,14 @@ class _ParticipantRow(_Row):
     skipped: int = Field(ge=0, lt=2**31)
     failed: int = Field(ge=0, lt=2**31)
     # Archives of earlier versions do not have these.
-    withdrawn: float | None = Field(default=None, allow_inf_nan=False)
+    withdrawn: _Time | None = None
     proven: bool = False
     browser: str = Field(default="", max_length=64)
 
 
 class _ServedRow(_Row):
     id: int = Field(ge=0, lt=2**53)
-    participant_id: int
+    participant_id: _PersonId
     number: int = Field(gt=-(2**31), lt=2**31)
     kind: str = Field(pattern="^(query|check|repeat|practice)$")
     head: int = Field(ge=0)
@@ -79,25 +93,25 @@ class _ServedRow(_Row):
     right: int = Field(ge=0)
     winner: int | None = Field(default=None, ge=0)
     sampler: str = Field(max_length=64)
-    score: float | None = Field(allow_inf_nan=False)
+    score: float | None
     fallback: bool
     version: int = Field(ge=0, lt=2**31)
-    at: float = Field(allow_inf_nan=False)
+    at: _Time
     open: bool
 
 
 class _AnswerRow(_Row):
     query_id: int
     winner: int | None
-    response_time: float | None = Field(allow_inf_nan=False)
-    network_latency: float | None = Field(allow_inf_nan=False)
-    received: float = Field(allow_inf_nan=False)
+    response_time: float | None
+    network_latency: float | None
+    received: _Time
 
 
 class _ModelRow(_Row):
     version: int = Field(ge=0, lt=2**31)
     n_answers: int = Field(ge=0, lt=2**31)
-    at: float
+    at: _Time
     seconds: float
     loss: float | None
     lapse: float | None
@@ -189,6 +203,8 @@ class _Budget:
 
     def read(self, name: str) -> bytes:
         info = self.archive.getinfo(name)
+        if info.compress_type not in PACKINGS:
+            raise _bad(f"{name} is packed unusually")
         most = min(self.left, int(self.ratio * max(info.compress_size, 4096)))
         with self.archive.open(info) as file:
             content = file.read(most + 1)
@@ -225,11 +241,8 @@ def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
         for name, (_, row_type) in _TABLES.items()
     }
     _check(rows, len(items), settings)
-    created = float(manifest.get("created", 0.0))
-    number = manifest.get("id", 0)
-    if type(number) is not int or not 0 <= number < 2**31:
-        raise _bad("its manifest has no valid id")
-    return Archive(Experiment(settings, items, media), created, rows, number)
+    about = _Manifest.model_validate(manifest)
+    return Archive(Experiment(settings, items, media), about.created, rows, about.id)
 
 
 def _item(entry: Any, media: dict[str, Media]) -> Item:
@@ -244,6 +257,8 @@ def _item(entry: Any, media: dict[str, Media]) -> Item:
 
 
 def _check(rows: dict[str, list[dict[str, Any]]], n_items: int, settings: Settings) -> None:
+    for path, message, _ in settings.problems(n_items):
+        raise _bad(f"settings.{'.'.join(map(str, path))}: {message.rstrip('.')}")
     people = {row["id"] for row in rows["participants"]}
     queries = {row["id"]: row for row in rows["queries"]}
     if len(people) != len(rows["participants"]) or len(queries) != len(rows["queries"]):

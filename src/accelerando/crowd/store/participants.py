@@ -206,7 +206,9 @@ def _by_external(connection: Connection, snapshot: Snapshot, external: str | Non
 def consent(
     connection: Connection, snapshot: Snapshot, person: Person, agreed: bool, clock: float
 ) -> None:
-    """Record whether the participant gave consent."""
+    """Record whether the participant gave consent; a session that has ended stays as it is."""
+    if person.withdrawn is not None or person.outcome not in (None, "no_consent"):
+        return
     text = snapshot.frame.settings.consent
     values: dict[str, Any] = {"last": clock}
     if agreed:

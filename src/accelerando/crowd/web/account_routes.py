@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 import anyio.to_thread
 from fastapi import APIRouter, Form, Path, Query, Request
 from fastapi.responses import RedirectResponse, Response
-from pydantic import BaseModel, Field
-from sqlalchemy import Connection, delete, select
+from pydantic import BaseModel, BeforeValidator, Field
+from sqlalchemy import Connection, delete, func, select
 
+from accelerando.crowd.experiment.settings import not_boolean
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import audit, experimenter
@@ -22,6 +23,7 @@ from accelerando.crowd.web.auth import (
     confirm_password,
     forget,
     signed_in,
+    use_code,
 )
 from accelerando.crowd.web.context import Context, Ctx, context_of
 from accelerando.crowd.web.cookies import cookie_of
@@ -62,7 +64,7 @@ class NewToken(BaseModel):
     name: str = Field(min_length=1, max_length=100)
     scope: Literal["read", "write"] = "read"
     experiment: str | None = Field(default=None, max_length=63)
-    days: int = Field(default=90, ge=1, le=roles.MOST_DAYS)
+    days: Annotated[int, BeforeValidator(not_boolean)] = Field(default=90, ge=1, le=roles.MOST_DAYS)
 
 
 class Present(BaseModel):
@@ -219,6 +221,9 @@ async def set_totp(request: Request, body: Totp, context: Ctx, who: Experimenter
     """Demand a code at every sign-in from now on."""
     clock = context.clock()
     await confirm_password(request, who, body.present)
+    key, _ = await context.read(accounts.totp_of, who.id)
+    if key is not None:  # the password alone must not replace the second factor
+        raise ApiError("has_codes", "The account has codes already; remove them first.", 409)
     step = totp.accepted_step(body.key, body.code, clock, 0)
     if step is None:
         raise ApiError("code", "The code does not belong to this key.", 422)
@@ -231,7 +236,7 @@ async def drop_totp(request: Request, body: Present, context: Ctx, who: Experime
     """Demand no codes any more; needs the password and a code."""
     clock = context.clock()
     await confirm_password(request, who, body.present)
-    await context.write(accounts.use_code, who.id, body.code, clock)
+    await use_code(request, who.id, who.name, body.code)
     await _note_totp(context, who, None, 0, "demand no codes", clock)
     return Response(status_code=204)
 
@@ -276,8 +281,11 @@ async def create_account(body: NewAccount, context: Ctx, who: Experimenter) -> d
     hashed = await anyio.to_thread.run_sync(accounts.password_hash, body.password)
 
     def create(connection: Connection) -> None:
-        if accounts.stored_hash(connection, body.name)[0] is not None:
-            raise ApiError("name_taken", f"There is an account {body.name!r} already.", 409)
+        # Mary and mary would be taken for one person, on the audit log as well.
+        same = func.lower(experimenter.c.name) == body.name.lower()
+        there = connection.execute(select(experimenter.c.name).where(same)).scalar()
+        if there is not None:
+            raise ApiError("name_taken", f"There is an account {there!r} already.", 409)
         accounts.set_password(
             connection, body.name, hashed, clock, admin=body.admin, must_change=True
         )

@@ -26,6 +26,9 @@ _WINDOW = 300.0
 _PER_CALLER = 8
 # Wrong passwords for one account from all addresses.
 _PER_NAME = 60
+# Wrong one-time codes for one account from addresses where nobody has signed in. Only somebody who
+# knows the password gets so far, so this limit locks out no owner whose password is secret.
+_CODES_PER_NAME = 10
 _KNOWN_SECONDS = 30 * 86400.0
 _ID_DIGITS = 16
 
@@ -180,6 +183,28 @@ def count_attempt(connection: Connection, caller: str, name: str, clock: float) 
     )
 
 
+def count_code(connection: Connection, caller: str, name: str, clock: float) -> None:
+    """Count a one-time code before it is checked: a million of them are soon tried.
+
+    Raises
+    ------
+    ApiError
+        There were too many wrong codes for this account (429).
+    """
+    key = _code_key(name)
+    tried, known = (
+        connection.execute(
+            select(func.count())
+            .select_from(sign_in_failure)
+            .where(sign_in_failure.c.key == one, sign_in_failure.c.at > clock - seconds)
+        ).scalar_one()
+        for one, seconds in ((key, _WINDOW), (_known_key(caller, name), _KNOWN_SECONDS))
+    )
+    if tried >= _CODES_PER_NAME * (2 if known else 1):
+        raise ApiError("too_many", "Too many wrong codes; try again in five minutes.", 429)
+    connection.execute(sign_in_failure.insert().values(key=key, at=clock))
+
+
 def take_back_attempt(connection: Connection, caller: str, name: str) -> None:
     """Take back the attempt that was counted last, because it was right.
 
@@ -187,12 +212,14 @@ def take_back_attempt(connection: Connection, caller: str, name: str) -> None:
     their own password in between.
     """
     for key in (caller, _name_key(name)):
-        newest = (
-            select(func.max(sign_in_failure.c.id))
-            .where(sign_in_failure.c.key == key)
-            .scalar_subquery()
-        )
-        connection.execute(delete(sign_in_failure).where(sign_in_failure.c.id == newest))
+        _forget_newest(connection, key)
+
+
+def _forget_newest(connection: Connection, key: str) -> None:
+    newest = (
+        select(func.max(sign_in_failure.c.id)).where(sign_in_failure.c.key == key).scalar_subquery()
+    )
+    connection.execute(delete(sign_in_failure).where(sign_in_failure.c.id == newest))
 
 
 def sign_in(connection: Connection, number: int, caller: str, name: str, clock: float) -> str:
@@ -307,6 +334,10 @@ def _name_key(name: str) -> str:
     return "name " + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:32]
 
 
+def _code_key(name: str) -> str:
+    return "code " + _hash(name)[:32]
+
+
 def totp_of(connection: Connection, number: int) -> tuple[str | None, int]:
     """Return the key of an account's one-time passwords, and the step of the last one used."""
     row = connection.execute(
@@ -322,8 +353,11 @@ def set_totp(connection: Connection, number: int, key: str | None, step: int) ->
     )
 
 
-def use_code(connection: Connection, number: int, code: str, clock: float) -> None:
-    """Use up a one-time password if the account has them; raise ApiError (401) if it is wrong."""
+def use_code(connection: Connection, number: int, name: str, code: str, clock: float) -> None:
+    """Use up a one-time password if the account has them; raise ApiError (401) if it is wrong.
+
+    It has been counted by :func:`count_code`; a right one is not held against the owner.
+    """
     key, last = totp_of(connection, number)
     if key is None:
         return
@@ -339,3 +373,4 @@ def use_code(connection: Connection, number: int, code: str, clock: float) -> No
         )
     if used is None or not used.rowcount:
         raise ApiError("code", "Wrong code, or it was used before.", 401)
+    _forget_newest(connection, _code_key(name))

@@ -83,7 +83,8 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
     app.mount("/static", _Static(directory=pages.STATIC), name="static")
 
     async def may_upload(scope: Scope) -> bool:
-        return await signed_in(Request({**scope, "app": app})) is not None
+        who = await signed_in(Request({**scope, "app": app}))
+        return who is not None and who.scope != "read" and not who.must_change
 
     app.add_middleware(FastPath, context=context)
     app.add_middleware(

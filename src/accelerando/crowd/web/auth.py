@@ -115,11 +115,28 @@ async def try_password(request: Request, name: str, password: str, code: str = "
     if number is None or not right:
         log.warning("A password for the account %r was wrong.", name[:100])
         raise ApiError("wrong_password", "Wrong name or password.", 401)
-    await context.write(accounts.use_code, number, code, clock)
+    await use_code(request, number, name, code)
     old = cookie_of(request, COOKIE)
     if old:  # the new session replaces the one of this browser
         await context.write(accounts.sign_out, old)
     return await context.write(accounts.sign_in, number, caller, name, clock)
+
+
+async def use_code(request: Request, number: int, name: str, code: str) -> None:
+    """Use up a one-time password if the account has them.
+
+    Raises
+    ------
+    ApiError
+        It is missing, wrong or used (401), or too many were wrong (429).
+    """
+    context = context_of(request)
+    clock = context.clock()
+    key, _ = await context.read(accounts.totp_of, number)
+    if key is not None and code:  # in a transaction of its own: a refusal rolls back
+        caller = address_key(context.secret, request)
+        await context.write(accounts.count_code, caller, name, clock)
+    await context.write(accounts.use_code, number, name, code, clock)
 
 
 async def confirm_password(request: Request, signed: Signed, password: str) -> None:

@@ -6,10 +6,11 @@ import re
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from accelerando.crowd.experiment import Item
 from accelerando.crowd.experiment.html import clean_html
+from accelerando.crowd.experiment.settings import not_boolean
 from accelerando.crowd.store.experiments import Frame
 from accelerando.crowd.store.participants import token
 from accelerando.crowd.store.session import Standing
@@ -25,8 +26,9 @@ __all__ = [
 ]
 
 # The range of INTEGER columns.
-ItemNumber = Annotated[int, Field(ge=0, lt=2**31)]
-Seconds = Annotated[float, Field(allow_inf_nan=False)]
+ItemNumber = Annotated[int, BeforeValidator(not_boolean), Field(ge=0, lt=2**31)]
+Seconds = Annotated[float, BeforeValidator(not_boolean), Field(allow_inf_nan=False)]
+Count = Annotated[int, BeforeValidator(not_boolean), Field(ge=0, le=5)]
 ShortText = Annotated[str, Field(max_length=100)]
 LongerText = Annotated[str, Field(max_length=1000)]
 QueryId = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
@@ -41,7 +43,7 @@ class ParticipantIn(_In):
 
     parameters: dict[ShortText, LongerText] = Field(default={}, max_length=50)
     device: Literal["", "phone", "tablet", "computer"] = ""
-    count: int = Field(default=2, ge=0, le=5)
+    count: Count = 2
     # A random number that the browser keeps: it proves that a later visit is by the same browser.
     browser: str = Field(default="", pattern=r"^([A-Za-z0-9_-]{22,64})?$")
 
@@ -49,7 +51,7 @@ class ParticipantIn(_In):
 class QueriesIn(_In):
     """How many open queries the participant wants to have."""
 
-    count: int = Field(default=2, ge=0, le=5)
+    count: Count = 2
 
 
 class ConsentIn(_In):
@@ -65,7 +67,7 @@ class AnswerIn(_In):
     winner: ItemNumber | None
     response_time: Seconds | None = None
     network_latency: Seconds | None = None
-    count: int = Field(default=2, ge=0, le=5)
+    count: Count = 2
 
 
 class ItemOut(BaseModel):
