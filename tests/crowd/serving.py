@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,6 +97,9 @@ def _wait_for(url, process, log, wait):
             with urllib.request.urlopen(f"{url}/health/live", timeout=5, context=context) as answer:
                 if answer.status == 200:
                     return
+        except urllib.error.HTTPError as error:
+            if error.code == 404:  # a proxy would strip the URL prefix
+                return
         except OSError:
             pass
         if process.poll() is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import ipaddress
 import logging
 import os
 import secrets
@@ -25,7 +26,15 @@ from accelerando.crowd.store.store import explained
 from accelerando.crowd.web import accounts
 from accelerando.crowd.web.passwords import check_password
 
-__all__ = ["changed_items", "check_certificate", "database_url", "listen", "prepare", "run_serve"]
+__all__ = [
+    "changed_items",
+    "check_certificate",
+    "check_proxies",
+    "database_url",
+    "listen",
+    "prepare",
+    "run_serve",
+]
 
 ACCOUNT = "experimenter"
 
@@ -39,6 +48,7 @@ def run_serve(options: argparse.Namespace) -> int:
     if options.certificate is not None:
         check_certificate(options.certificate, options.key)
     check_integer("crowd serve", "--processes", options.processes)
+    check_proxies(options.proxy)
     given = options.database or os.environ.get("ACCELERANDO_DATABASE")
     url = database_url(given, options.experiments)
     store = Store(url)
@@ -67,6 +77,9 @@ def run_serve(options: argparse.Namespace) -> int:
         if options.host not in ("127.0.0.1", "::1", "localhost") and scheme == "http":
             print("note: without TLS others in the network can read answers and the password;")
             print("      use --certificate and --key, or a proxy with TLS.")
+        if options.root_path:
+            print(f"note: these links work at the proxy, which must strip {options.root_path};")
+            print("      write its address in place of this one.")
         print("stop:          Ctrl-C", flush=True)
 
     serving = Serving(
@@ -170,6 +183,25 @@ def check_certificate(certificate: Path, key: Path) -> None:
             f"--certificate {certificate} and --key {key} cannot be used: {error.reason or error}. "
             "They must be PEM files that belong together, the key without a password."
         ) from None
+
+
+def check_proxies(given: str | None) -> None:
+    """Raise ValueError unless these are addresses or networks of proxies.
+
+    Everybody else could name an address of their choice, and with it escape every limit per
+    address: ``*`` is refused, and networks that contain all addresses. A name would never match.
+    """
+    for one in [] if given is None else given.split(","):
+        try:
+            network = ipaddress.ip_network(one.strip())
+        except ValueError:
+            network = None
+        if network is None or network.prefixlen == 0:
+            raise ValueError(
+                "The '--proxy' parameter of crowd serve must be addresses or networks of proxies, "
+                "separated by commas, such as 127.0.0.1,10.0.0.0/24: a server believes these what "
+                f"the address of a request is. Got {one.strip()!r} instead."
+            )
 
 
 def listen(host: str, port: int) -> socket.socket:
