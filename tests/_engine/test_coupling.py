@@ -1,7 +1,9 @@
 """Whether rows are coupled is found out without false alarms, and without changing anything."""
 
 import copy
+import functools
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,7 +213,109 @@ class Mixed(nn.Module):
         return self.last(0.7 * x + 0.3 * x[torch.randperm(len(x))])
 
 
+class RunningMean(nn.Module):
+    """The loss is divided by the mean of the losses before, a plain number in a dictionary."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {"losses": [1.0]}
+
+    def forward(self, p, y):
+        loss = F.cross_entropy(p, y) / (sum(self.seen["losses"]) / len(self.seen["losses"]))
+        self.seen["losses"].append(float(loss.detach()))
+        return loss
+
+
+class Pairs(nn.Module):
+    """Two neighboring rows belong together."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(8, 5)
+
+    def forward(self, x):
+        pairs = x.view(-1, 2, 8)
+        return self.last((pairs + pairs.flip(1)).reshape(-1, 8))
+
+
+class HalvedNorm(nn.BatchNorm1d):
+    def forward(self, x):
+        return 0.5 * super().forward(x)
+
+
+def hooked(register):
+    module = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 5))
+    register(module)
+    return module
+
+
+def center(layer, args, output):
+    return output - output.mean(0)
+
+
+def own_forward(module):
+    module[0].forward = lambda x: x - x.mean(0)
+
+
+def look_at_gradient(module):
+    module[0].weight.register_post_accumulate_grad_hook(lambda p: None)
+
+
+class CenteredMSE(nn.MSELoss):
+    def forward(self, p, y):
+        return super().forward(p - p.mean(0), y)
+
+
+def flooded(p, y):
+    return (F.cross_entropy(p, y) - 0.1).abs() + 0.1
+
+
+def capped(p, y):
+    return F.cross_entropy(p, y).clamp(max=3.0)
+
+
+def doubled_when_small(p, y):
+    loss = F.cross_entropy(p, y)
+    return loss * 2 if loss.item() < 0.2 else loss
+
+
+def weighted_by_class(p, y):
+    return F.cross_entropy(p, y, weight=torch.tensor([0.3, 1.7, 1.0, 1.0, 1.0]).to(p))
+
+
+def valid_targets(p, y):
+    return F.cross_entropy(p, y, ignore_index=-100)
+
+
+TURNS = torch.arange(64) % 2  # both parts have the same share of each class
+SKIPPED = torch.where(torch.arange(64) % 4 == 0, -100, TURNS)
 COUPLED = {
+    "running mean": (linear, RunningMean(), FEATURES, LABELS, "buffers"),
+    "pairs of rows": (Pairs, nn.CrossEntropyLoss(), FEATURES, LABELS, "module"),
+    "BatchNorm with its own forward": (
+        lambda: nn.Sequential(HalvedNorm(8), nn.Linear(8, 5)),
+        nn.CrossEntropyLoss(), FEATURES, LABELS, "buffers",
+    ),
+    "a hook": (
+        lambda: hooked(lambda m: m[0].register_forward_hook(center)),
+        nn.CrossEntropyLoss(), FEATURES, LABELS, "module",
+    ),
+    "another forward": (
+        lambda: hooked(own_forward), nn.CrossEntropyLoss(), FEATURES, LABELS, "module",
+    ),
+    "clamped gradients": (
+        lambda: hooked(lambda m: m[1].weight.register_hook(lambda g: g.clamp(-1e-2, 1e-2))),
+        nn.CrossEntropyLoss(), FEATURES, LABELS, "loss",
+    ),
+    "accumulated gradients": (
+        lambda: hooked(look_at_gradient), nn.CrossEntropyLoss(), FEATURES, LABELS, "hook",
+    ),
+    "a subclass of MSELoss": (linear, CenteredMSE(), FEATURES, numbers(64, 5), "loss"),
+    "flooding": (linear, flooded, FEATURES, LABELS, "loss"),
+    "a cap": (linear, capped, FEATURES, LABELS, "loss"),
+    "a branch": (linear, doubled_when_small, FEATURES, LABELS, "loss"),
+    "class weights, classes in turn": (linear, weighted_by_class, FEATURES, TURNS, "loss"),
+    "ignored targets in turn": (linear, valid_targets, FEATURES, SKIPPED, "loss"),
     "contrastive": (linear, contrastive, FEATURES, LABELS, "loss"),
     "supervised contrastive": (linear, supervised_contrastive, FEATURES, LABELS, "loss"),
     "triplets": (linear, hardest_triplets, FEATURES, LABELS, "loss"),
@@ -302,6 +406,54 @@ def test_it_is_deterministic_and_silent_where_it_cannot_look():
 
     assert look(linear(), broken, FEATURES, LABELS) is None
     assert look(linear(), lambda p, y: p.sum() * float("nan"), FEATURES, LABELS) is None
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_shapes_that_do_not_match_compare_all_rows_with_all_rows():
+    assert look(nn.Linear(8, 1), nn.MSELoss(), FEATURES, numbers(64)) == "loss"
+
+
+class Counting(nn.Module):
+    """What it keeps, it keeps in objects that belong to other ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(8, 5)
+        self.kept = {"calls": [0], "drawn": np.zeros(2)}
+        self.own = SimpleNamespace(generator=torch.Generator(), numbers={1})
+        self.python, self.numpy = random.Random(0), np.random.default_rng(0)
+
+    def forward(self, x):
+        self.kept["calls"][0] += 1
+        self.kept["drawn"] += self.numpy.random()
+        self.own.numbers.add(self.python.random())
+        self.own.last = torch.rand((), generator=self.own.generator).item()
+        return self.last(x)
+
+
+def test_objects_inside_of_objects_are_put_back():
+    model = model_of(Counting, nn.CrossEntropyLoss())
+    state = model.module.own.generator.get_state()
+    drawn = random.Random(0).random(), np.random.default_rng(0).random()
+    assert find_coupling(model, FEATURES, LABELS, sums=False, repeated=False) is None
+    kept, own = model.module.kept, model.module.own
+    assert kept["calls"] == [0]
+    assert not kept["drawn"].any()
+    assert vars(own).keys() == {"generator", "numbers"}
+    assert own.numbers == {1}
+    assert torch.equal(own.generator.get_state(), state)
+    assert (model.module.python.random(), model.module.numpy.random()) == drawn
+
+
+def test_fewer_rows_are_tried_if_a_module_cannot_take_all():
+    class Twenty(Statistics):
+        def forward(self, x):
+            return super().forward(x.reshape(20, 8))
+
+    model = model_of(Twenty, nn.CrossEntropyLoss())
+    look = functools.partial(find_coupling, model, FEATURES, LABELS, sums=False, repeated=False)
+    assert look() is None
+    assert look(batch_size=20) == "module"
 
 
 def test_modules_that_are_known_need_no_look():

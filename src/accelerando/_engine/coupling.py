@@ -11,28 +11,34 @@ synchronize) does not look at the rows, and buffers, attributes and generators a
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from accelerando._engine._torch import ConstantRandomness, batch_norm_class
-from accelerando._engine.data.feed import concatenate, leaves, map_leaves, only_tensors, slice_rows
-from accelerando._engine.micro_batch import couples_rows, mass, share_of
+from accelerando._engine._torch import hooks_of
+from accelerando._engine.data.feed import concatenate, leaves, only_tensors, slice_rows
+from accelerando._engine.micro_batch import couples_rows, is_altered, mass, may_broadcast, share_of
+from accelerando._engine.parts import (
+    Found,
+    RaisesError,
+    Rows,
+    Where,
+    cut_rows,
+    differ,
+    evaluate,
+    norm,
+    try_losses,
+)
+from accelerando._engine.snapshot import Reset, in_double_precision, nothing_changes
 from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
     from accelerando._engine.loop import Fit
     from accelerando._engine.model import Model
 
-Where = Literal["module", "loss", "buffers"]
-
-Reset = Callable[[], None]
 
 MOST_ROWS, FEWEST_ROWS = 256, 32
 # A difference above the first number is looked at again in double precision; if that is not
@@ -64,19 +70,19 @@ def is_known_to_be_by_row(module: nn.Module) -> bool:
     >>> is_known_to_be_by_row(nn.Sequential(nn.Linear(2, 2), nn.Tanh()))
     True
     """
-    return all(type(part) in _BY_ROW for part in module.modules())
+    return all(type(part) in _BY_ROW and not is_altered(part) for part in module.modules())
 
 
-class _Found(NamedTuple):
-    """What some rows yield."""
-
-    y_pred: Any
-    loss: torch.Tensor
-    gradient: list[torch.Tensor]
-    buffers: list[torch.Tensor]
-
-
-def find_coupling(model: Model, X: Any, y: Any, *, sums: bool, repeated: bool) -> Where | None:
+def find_coupling(
+    model: Model,
+    X: Any,
+    y: Any,
+    *,
+    sums: bool,
+    repeated: bool,
+    batch_size: int | None = None,
+    parts: Sequence[tuple[Any, Any, int]] | None = None,
+) -> Where | None:
     """Return where rows are coupled, or None if a batch may be divided.
 
     Parameters
@@ -90,31 +96,60 @@ def find_coupling(model: Model, X: Any, y: Any, *, sums: bool, repeated: bool) -
     repeated : bool
         Whether one process evaluates the parts one after the other, as micro-batches are, so that
         buffers that change with every forward pass change more often.
+    batch_size : int, optional
+        If the model cannot evaluate all rows at once, this number of rows is tried.
+    parts : sequence of (X, y, rows), optional
+        The two parts of these rows, if others than a loader would make them. By default the rows
+        are cut.
     """
-    if not only_tensors([X, y]) or len({len(leaf) for leaf in leaves([X, y])}) != 1:
-        return None  # rows of anything else cannot be separated here
-    rows = len(leaves(X)[0])
-    if rows < 2:
+    if any(after_accumulation(p) for p in model.parameters):
+        return "hook"
+    if parts is None:
+        if not only_tensors([X, y]) or len({len(leaf) for leaf in leaves([X, y])}) != 1:
+            return None  # rows of anything else cannot be separated here
+        rows = len(leaves(X)[0])
+        if rows < 2:
+            return None
+        # Odd numbers of rows in both parts, so that rows that belong together are torn apart.
+        cut = max(1, rows * 5 // 8)
+        cut += rows > 2 and rows % 2 == 0 and cut % 2 == 0
+        parts = cut_rows([X, y], [0, cut, rows])
+    batch = Rows(X, y, parts)
+    with nothing_changes(model) as reset:
+        try:
+            where, difference = _compare(model, batch, sums, reset, repeated=repeated)
+            return _judge(model, batch, sums, reset, where, difference)
+        except RaisesError:
+            pass  # training raises it, too, and explains it; unless there are too many rows
+    if batch_size is None or batch_size >= batch.rows or not only_tensors([X, y]):
         return None
-    cuts = [0, max(1, rows * 5 // 8), rows]
-    with _nothing_changes(model) as reset:
-        try:
-            where, difference = _compare(model, X, y, cuts, sums, reset, repeated=repeated)
-        except Exception:
-            return None  # training raises it, too, and explains it
-        dtype = _dtype(model)
-        suspicious, certain = _SUSPICIOUS.get(dtype, _COARSE)
-        if where is None or where == "buffers" or difference <= suspicious:
-            return where if where == "buffers" else None
-        if dtype == torch.float64:
-            return where
-        try:
-            with _in_double_precision(model, reset) as wide_reset:
-                wide_X, wide_y = map_leaves(_double, X), map_leaves(_double, y)
-                where, difference = _compare(model, wide_X, wide_y, cuts, sums, wide_reset)
-        except Exception:
-            return where if difference > certain else None
-        return where if difference > _SUSPICIOUS[torch.float64][0] else None
+    X, y = slice_rows([X, y], 0, batch_size)
+    return find_coupling(model, X, y, sums=sums, repeated=repeated)
+
+
+def _judge(
+    model: Model, batch: Rows, sums: bool, reset: Reset, where: Where | None, difference: float
+) -> Where | None:
+    """Return where rows are coupled; look again in double precision if it may be rounding."""
+    dtype = _dtype(model)
+    suspicious, certain = _SUSPICIOUS.get(dtype, _COARSE)
+    if where is None or where == "buffers" or difference <= suspicious:
+        return where if where == "buffers" and difference > suspicious else None
+    if dtype == torch.float64 or difference == np.inf or not only_tensors([batch.X, batch.y]):
+        return where if dtype == torch.float64 or difference > certain else None
+    try:
+        with in_double_precision(model, reset) as wide_reset:
+            where, difference = _compare(model, batch.in_double_precision(), sums, wide_reset)
+    except Exception:
+        return where if difference > certain else None
+    return where if difference > _SUSPICIOUS[torch.float64][0] else None
+
+
+def after_accumulation(parameter: torch.Tensor) -> bool:
+    """Return True if somebody looks at a gradient after it is added to ``.grad``."""
+    return bool(getattr(parameter, "_post_accumulate_grad_hooks", None)) and bool(
+        hooks_of(parameter)
+    )
 
 
 def _dtype(model: Model) -> torch.dtype:
@@ -122,201 +157,68 @@ def _dtype(model: Model) -> torch.dtype:
     return min(dtypes, key=lambda dtype: torch.finfo(dtype).bits, default=torch.float32)
 
 
-def _double(leaf: torch.Tensor) -> torch.Tensor:
-    return leaf.double() if leaf.is_floating_point() else leaf
-
-
 def _compare(
-    model: Model,
-    X: Any,
-    y: Any,
-    cuts: Sequence[int],
-    sums: bool,
-    reset: Reset,
-    *,
-    repeated: bool = False,
+    model: Model, batch: Rows, sums: bool, reset: Reset, *, repeated: bool = False
 ) -> tuple[Where | None, float]:
     """Return where a batch differs from its parts, and the relative difference."""
-    whole = _evaluate(model, X, y, reset)
-    parts: list[_Found] = []
-    shares: list[float] = []
-    total = mass(model.criterion, y, cuts[-1])
-    for start, stop in pairwise(cuts):
-        some = slice_rows(y, start, stop)
-        clean = reset if not (repeated and parts) else None
-        parts.append(_evaluate(model, slice_rows(X, start, stop), some, clean))
-        shares.append(1.0 if sums else share_of(model.criterion, some, stop - start, total))
-    losses = [share * part.loss.double() for share, part in zip(shares, parts, strict=True)]
-    everything = torch.stack([whole.loss.double(), *losses])
-    if not bool(everything.isfinite().all()) or 0.0 in shares:
+    whole = evaluate(model, batch.X, batch.y, reset)
+    if not bool(whole.loss.isfinite()):
         return None, 0.0  # nothing to compare
-    scale = float(everything.abs().sum())
-    difference = float((everything[0] - everything[1:].sum()).abs()) / max(scale, 1e-300)
-    combined = [
-        sum(share * one.double() for share, one in zip(shares, found, strict=True))
-        for found in zip(*(part.gradient for part in parts), strict=True)
+    first, second = batch.parts
+    try:
+        after_whole = evaluate(model, *second[:2], None)
+        found = [evaluate(model, *first[:2], reset)]
+        after_part = evaluate(model, *second[:2], None)
+        found.append(after_part if repeated else evaluate(model, *second[:2], reset))
+    except RaisesError as error:
+        return error.where, np.inf  # it needs rows that are in the other part
+    total = mass(model.criterion, batch.y, batch.rows)
+    shares = [
+        1.0 if sums else share_of(model.criterion, y, rows, total) for _, y, rows in batch.parts
     ]
-    size = sum(
-        share * _norm(part.gradient)
-        for share, part in zip([1.0, *shares], [whole, *parts], strict=True)
-    )
-    apart = _norm([a.double() - b for a, b in zip(whole.gradient, combined, strict=True)])
-    difference = max(difference, apart / size if size > 1e-300 else 0.0)
-    if _differ(whole.buffers, parts[-1].buffers, 1e-5):
-        return "buffers", difference
-    together = concatenate([part.y_pred for part in parts]) if _joinable(parts) else whole.y_pred
-    same = len(leaves(together)) == len(leaves(whole.y_pred)) and not _differ(
+    if differ(whole.buffers, found[-1].buffers, 1e-5):
+        return "buffers", np.inf
+    if 0.0 in shares:
+        return None, 0.0
+    difference = _apart(whole, found, shares)
+    together = concatenate([part.y_pred for part in found]) if _joinable(found) else whole.y_pred
+    same = len(leaves(together)) == len(leaves(whole.y_pred)) and not differ(
         leaves(whole.y_pred), leaves(together)
     )
+    remembered = _apart(after_whole, [after_part], [1.0])
+    if same and remembered > difference:
+        # What the rows before left behind, such as a running mean, has changed the loss.
+        return "buffers", remembered
+    if same:
+        difference = max(difference, try_losses(model, batch, whole.y_pred, sums, reset))
     return ("loss" if same else "module"), difference
 
 
-def _joinable(parts: Sequence[_Found]) -> bool:
-    return only_tensors([part.y_pred for part in parts])
-
-
-def _norm(tensors: Sequence[torch.Tensor]) -> float:
-    return float(torch.stack([t.double().norm() for t in tensors]).norm()) if tensors else 0.0
-
-
-def _differ(first: Sequence[Any], second: Sequence[Any], single: float = 1e-3) -> bool:
-    """Return True if tensors differ by more than rounding, which is coarse in single precision."""
-    for one, other in zip(first, second, strict=True):
-        if not isinstance(one, torch.Tensor):
-            continue
-        if one.shape != other.shape:
-            return True
-        a, b = one.double(), other.double()
-        tolerance = 1e-9 if one.dtype == torch.float64 else single
-        if float((a - b).abs().amax() if a.numel() else 0.0) > tolerance * (
-            1e-30 + float(a.abs().amax() if a.numel() else 0.0)
-        ):
-            return True
-    return False
-
-
-def _evaluate(model: Model, X: Any, y: Any, reset: Reset | None) -> _Found:
-    if reset is not None:
-        reset()
-    random.seed(0)
-    np.random.seed(0)
-    torch.manual_seed(0)
-    with torch.enable_grad(), ConstantRandomness():  # type: ignore[no-untyped-call]
-        y_pred = model.forward(X, model.module)
-        loss = model.loss(y_pred, y, X)
-        if loss.dim():
-            raise UnsupportedError("no single number")
-        found = torch.autograd.grad(loss, model.parameters, allow_unused=True)
-    gradient = [
-        torch.zeros_like(p) if g is None else g.to_dense() if g.is_sparse else g
-        for p, g in zip(model.parameters, found, strict=True)
+def _apart(whole: Found, found: Sequence[Found], shares: Sequence[float]) -> float:
+    """Return how far loss and gradient of some rows are from the sums of those of the parts."""
+    losses = [share * part.loss.double() for share, part in zip(shares, found, strict=True)]
+    everything = torch.stack([whole.loss.double(), *losses])
+    if not bool(everything.isfinite().all()):
+        return np.inf
+    scale = float(everything.abs().sum())
+    difference = float((everything[0] - everything[1:].sum()).abs()) / max(scale, 1e-300)
+    combined = [
+        sum(share * one.double() for share, one in zip(shares, gradients, strict=True))
+        for gradients in zip(*(part.gradient for part in found), strict=True)
     ]
-    detached = map_leaves(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, y_pred)
-    return _Found(detached, loss.detach(), gradient, [b.clone() for b in _buffers(model)])
+    size = sum(
+        share * norm(part.gradient)
+        for share, part in zip([1.0, *shares], [whole, *found], strict=True)
+    )
+    apart = norm([a.double() - b for a, b in zip(whole.gradient, combined, strict=True)])
+    return max(difference, apart / size if size > 1e-300 else 0.0)
 
 
-def _parts(model: Model) -> list[nn.Module]:
-    tops = [part for part in (model.module, model.criterion) if isinstance(part, nn.Module)]
-    return [part for top in tops for part in top.modules()]
-
-
-def _buffers(model: Model) -> list[torch.Tensor]:
-    """Return what a forward pass may change: buffers, and tensors that are plain attributes."""
-    kind = batch_norm_class()
-    found: list[torch.Tensor] = []
-    for part in _parts(model):
-        if not isinstance(part, kind):
-            found += [b for b in part.buffers(recurse=False) if b.numel()]
-            found += [v for v in vars(part).values() if type(v) is torch.Tensor and v.numel()]
-    return [tensor.detach() for tensor in found]
-
-
-@contextmanager
-def _nothing_changes(model: Model) -> Iterator[Reset]:
-    """Put back what forward passes inside change; yield a function that does so between them."""
-    training = [(part, part.training) for part in _parts(model)]
-    attributes = [(part, dict(vars(part))) for part in _parts(model)]
-    lists = [(v, list(v)) for _, kept in attributes for v in kept.values() if isinstance(v, list)]
-    tensors = [b for part in _parts(model) for b in part.buffers(recurse=False)]
-    tensors += [v for _, kept in attributes for v in kept.values() if type(v) is torch.Tensor]
-    values = [tensor.detach().clone() for tensor in tensors]
-    registered = [(part, dict(part.named_buffers(recurse=False))) for part in _parts(model)]
-    states = random.getstate(), np.random.get_state()
-    devices = sorted({p.device.index or 0 for p in model.parameters if p.is_cuda})
-    layers = [part for part in model.module.modules() if isinstance(part, batch_norm_class())]
-
-    def reset() -> None:
-        for part, kept in attributes:
-            present = vars(part)
-            for name in [name for name in present if name not in kept]:
-                del present[name]
-            present.update(kept)
-        for part, kept in registered:
-            for name, buffer in kept.items():
-                setattr(part, name, buffer)
-        for one, content in lists:
-            one[:] = content
-        with torch.no_grad():
-            for tensor, value in zip(tensors, values, strict=True):
-                if tensor.dtype == value.dtype:
-                    tensor.copy_(value)
-        for layer in layers:
-            vars(layer)["forward"] = _Affine(layer)
-
-    with torch.random.fork_rng(devices=devices):
-        try:
-            model.train(True)
-            attributes = [(part, dict(vars(part))) for part in _parts(model)]
-            plain = [(layer, vars(layer).get("forward")) for layer in layers]
-            yield reset
-        finally:
-            reset()
-            for layer, forward in plain:
-                vars(layer).pop("forward")
-                if forward is not None:
-                    vars(layer)["forward"] = forward
-            for part, mode in training:
-                part.training = mode
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-
-
-class _Affine:
-    """BatchNorm without statistics: ranks compute those of all rows."""
-
-    def __init__(self, layer: Any) -> None:
-        self.layer = layer
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.layer.affine:
-            return x
-        shape = [1, -1, *[1] * (x.dim() - 2)]
-        scaled: torch.Tensor = x * self.layer.weight.view(shape) + self.layer.bias.view(shape)
-        return scaled
-
-
-@contextmanager
-def _in_double_precision(model: Model, reset: Reset) -> Iterator[Reset]:
-    """Let parameters and buffers be in double precision; put back the tensors that were there."""
-    parts = _parts(model)
-    parameters = [p for part in parts for p in part.parameters(recurse=False)]
-    kept = [(p, p.data) for p in dict.fromkeys(parameters) if p.is_floating_point()]
-    reset()
-    buffers = [(part, *named) for part in parts for named in part.named_buffers(recurse=False)]
-
-    def wide_reset() -> None:
-        reset()
-        for part, name, buffer in buffers:
-            setattr(part, name, _double(buffer))
-
-    try:
-        for parameter, data in kept:
-            parameter.data = data.double()
-        yield wide_reset
-    finally:
-        for parameter, data in kept:
-            parameter.data = data
-        reset()
+def _joinable(found: Sequence[Found]) -> bool:
+    if not only_tensors([part.y_pred for part in found]):
+        return False
+    shapes = [[leaf.shape[1:] for leaf in leaves(part.y_pred)] for part in found]
+    return all(one == shapes[0] for one in shapes)
 
 
 # -- what follows from it -------------------------------------------------------------------------
@@ -327,7 +229,11 @@ _WHAT = {
     "module": "the module's output for a row depends on the other rows of its batch, as with "
     "statistics over the batch or attention over its first axis",
     "buffers": "the module or the criterion remembers something about the rows it has seen in a "
-    "forward pass (a buffer or a tensor attribute)",
+    "forward pass (a buffer, a tensor, a running number), and computes with it",
+    "padding": "what the module or the loss makes of a row depends on how far iterator_train__"
+    "collate_fn pads it, which depends on the other rows of its batch",
+    "hook": "a hook looks at gradients after they are accumulated (register_post_accumulate_grad_"
+    "hook), which are those of a part of the batch",
 }
 _ALONE = "train in one process (client=None) or on one rank (max_workers=1)"
 _REMEDY = {
@@ -337,6 +243,10 @@ _REMEDY = {
     f"(GroupNorm, LayerNorm), and check which axis is the batch; or {_ALONE}. "
     'couples_rows="gather" gathers outputs and cannot help inside the module',
     "buffers": f"Keep no memory of rows in the module; or {_ALONE}",
+    "padding": "Mask the padding in the module and in the loss, or pad to a fixed length; or "
+    f"{_ALONE}",
+    "hook": "Use a callback with on_grad_computed, which sees the gradient of the whole batch; or "
+    f"{_ALONE}",
 }
 
 
@@ -363,10 +273,15 @@ def settle_division(fit: Fit, X: Any, y: Any, rows: int, size: int) -> int:
     micro.verified = True
     if spec.couples_rows is False or (couples_rows(model.module) and not spec.probes):
         return size
-    if spec.divisible and is_known_to_be_by_row(model.module):
+    if (
+        spec.divisible
+        and is_known_to_be_by_row(model.module)
+        and not may_broadcast(model.criterion)
+    ):
         return size
     some = slice_rows([X, y], 0, rows_to_compare(model)) if only_tensors([X, y]) else [X, y]
-    where = find_coupling(model, *some, sums=spec.sums, repeated=not spec.probes)
+    usual = min(rows, size if fit.comm.alone else rows)
+    where = find_coupling(model, *some, sums=spec.sums, repeated=not spec.probes, batch_size=usual)
     if where is None:
         return size
     if spec.probes:

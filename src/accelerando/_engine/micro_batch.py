@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from accelerando._engine._torch import batch_norm_class
+from accelerando._engine._torch import batch_norm_class, hooks_of
 from accelerando.exceptions import UnsupportedError
 
 KEPT_BYTES = 32 * 2**20  # limit of what one micro-batch keeps for its backward pass
@@ -58,6 +58,12 @@ def couples_rows(module: nn.Module) -> bool:
     (True, False)
     """
     return any(isinstance(part, _BATCH_COUPLED) for part in module.modules())
+
+
+def is_plain_batch_norm(layer: nn.Module) -> bool:
+    """Return True for BatchNorm with PyTorch's own forward pass, which ranks synchronize."""
+    kind = batch_norm_class()
+    return isinstance(layer, kind) and type(layer).forward is kind.forward
 
 
 def rows_for(bytes_per_row: float) -> int:
@@ -197,8 +203,34 @@ def is_mean_over_rows(criterion: Any) -> bool:
     >>> is_mean_over_rows(nn.MSELoss()), is_mean_over_rows(nn.CosineEmbeddingLoss())
     (True, False)
     """
-    known = isinstance(criterion, _BY_TARGET + _BY_ROW)
-    return known and getattr(criterion, "reduction", None) in ("mean", "sum")
+    kind = next((one for one in _BY_TARGET + _BY_ROW if isinstance(criterion, one)), None)
+    if kind is None or type(criterion).forward is not kind.forward or is_altered(criterion):
+        return False  # no loss of torch.nn, or a subclass that computes something else
+    return getattr(criterion, "reduction", None) in ("mean", "sum")
+
+
+def may_broadcast(criterion: Any) -> bool:
+    """Return True for losses that combine all rows with all others if shapes do not match."""
+    return not isinstance(criterion, (*_BY_TARGET, nn.BCELoss, nn.BCEWithLogitsLoss))
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def is_altered(module: nn.Module) -> bool:
+    """Return True if hooks, or a replaced ``forward``, make a layer do more than its class does.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(2, 2)
+    >>> handle = layer.register_forward_hook(lambda layer, args, output: output - output.mean(0))
+    >>> is_altered(layer), is_altered(nn.Linear(2, 2))
+    (True, False)
+    """
+    own = vars(module)
+    if "forward" in own or any(own.get(name) for name in _HOOKS):
+        return True
+    return any(p is not None and hooks_of(p) for p in own["_parameters"].values())
 
 
 def mass(criterion: Any, y: Any, rows: int) -> float:

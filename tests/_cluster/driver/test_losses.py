@@ -81,6 +81,29 @@ def test_ranks_that_start_on_workers_that_hang_are_not_awaited():
     assert fit.state.ranks["rank-1"].status == "ready", "it may come later"
 
 
+def test_data_that_only_a_hanging_worker_may_have_are_sent_again():
+    """The others would wait for them until Dask gives the worker up, after five minutes."""
+    fit = Fit()
+    fit.epoch()
+    did = fit.on(Surveyed(("a", "b", "c"), hanging=("a",)))
+    assert did.count("ResendData") == 1
+    assert {"CancelTask rank-1", "CancelTask rank-2"} <= set(did)
+    assert [one for one in did if one.startswith("StartRank")] == [
+        "StartRank rank-3 b",
+        "StartRank rank-4 c",
+    ]
+    assert did.index("ResendData") < did.index("StartRank rank-3 b")
+    again = fit.on(Surveyed(("a", "b", "c"), hanging=("a",)))
+    assert "ResendData" not in again, "the new ones have theirs from another worker"
+    fit.on(Surveyed(("a", "b", "c")))
+    assert "ResendData" in fit.on(Surveyed(("a", "b", "c"), hanging=("b",)))
+
+
+def test_nothing_is_sent_again_if_no_rank_waits_for_it():
+    fit = Fit().start()
+    assert "ResendData" not in fit.on(Surveyed(WORKERS[:3], hanging=("a",)))
+
+
 def test_another_rank_is_asked_if_the_worker_of_the_first_hangs():
     fit = Fit().start()
     fit.end()

@@ -8,6 +8,8 @@ Used by :mod:`accelerando._cluster.driver.machine`; a fit that loses nothing cal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from accelerando._cluster import messages
 from accelerando._cluster.driver import pool, replicas
 from accelerando._cluster.driver.pool import Turn, drop, end_call
@@ -58,6 +60,20 @@ def not_started(turn: Turn, rank: RankId) -> None:
         "resend",
         f"Worker {worker} left, or hangs, before it received the data; another one is tried.",
     )
+
+
+def resend(turn: Turn, starting: Sequence[RankId]) -> None:
+    """Start ranks anew, with data from here: Dask would fetch them from a worker that hangs.
+
+    Only one worker gets the data from the driver, and the others fetch them there. Dask waits for
+    it until it gives the worker up, which takes minutes.
+    """
+    if not starting:
+        return
+    for rank in starting:
+        drop(turn, rank)
+    turn.do(ResendData())
+    turn.log("resend", "A worker hangs that may have the data; they are sent again.")
 
 
 def task_ended(turn: Turn, rank: RankId, end: messages.TaskEnd) -> bool:
@@ -218,6 +234,9 @@ def follow_leaving(turn: Turn, event: messages.Surveyed) -> None:
     if event.hanging:
         awaited = [*turn.with_status("starting"), *state.requests]
         pool.silence(turn, [r for r in awaited if state.ranks[r].worker in event.hanging])
+        if set(event.hanging) - set(state.hanging):
+            resend(turn, turn.with_status("starting"))
+    state.hanging = event.hanging
     for worker in event.closing:
         leave_requested(turn, worker)
     occupied = {info.worker for info in state.ranks.values()}

@@ -345,7 +345,7 @@ def _finish(turn: Turn) -> None:
 def _surveyed(turn: Turn, event: messages.Surveyed) -> None:
     """Compare with what Dask knows: workers, failed tasks, ranks that do not start."""
     state = turn.state
-    if state.leaving or event.closing or event.hanging:
+    if state.leaving or event.closing or event.hanging or state.hanging:
         losses.follow_leaving(turn, event)
     state.workers = tuple(worker for worker in event.workers if worker not in state.leaving)
     present = {*event.workers, *state.leaving}

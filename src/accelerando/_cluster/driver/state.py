@@ -119,6 +119,8 @@ class DriverState:
         The workers of the cluster, without those that are leaving.
     leaving : mapping
         Workers that are about to leave, and since when that is known.
+    hanging : tuple of str
+        Workers that were silent at the last survey.
     ranks : mapping
         All ranks that were neither stopped nor lost, oldest first.
     counts : mapping
@@ -183,6 +185,7 @@ class DriverState:
     interrupted: bool = False
     workers: tuple[str, ...] = ()
     leaving: Mapping[str, float] = field(default_factory=dict)
+    hanging: tuple[str, ...] = ()
     ranks: dict[RankId, RankInfo] = field(default_factory=dict)
     counts: dict[Status, int] = field(default_factory=dict)
     started: int = 0

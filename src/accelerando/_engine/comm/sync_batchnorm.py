@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from accelerando._engine._torch import batch_norm_class, check_batch_norm_input
+from accelerando._engine._torch import check_batch_norm_input
 from accelerando._engine.comm.process_group import ProcessGroup
+from accelerando._engine.micro_batch import is_plain_batch_norm
 from accelerando.exceptions import UnsupportedError
 
 
@@ -152,8 +153,7 @@ def synchronize(module: nn.Module, statistics: BatchStatistics) -> Callable[[], 
     statistics : BatchStatistics
         Shared by all layers.
     """
-    kind = batch_norm_class()
-    layers: list[Any] = [part for part in module.modules() if isinstance(part, kind)]
+    layers: list[Any] = [part for part in module.modules() if is_plain_batch_norm(part)]
     statistics.layers = [_Forward(layer, statistics, n) for n, layer in enumerate(layers, start=1)]
     for forward in statistics.layers:
         vars(forward.layer)["forward"] = forward

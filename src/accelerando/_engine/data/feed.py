@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from scipy import sparse
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader
 
 from accelerando.exceptions import UnsupportedError
@@ -175,6 +176,8 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Apply `function` to every leaf of nested dicts, lists and tuples; keep the structure."""
     if isinstance(tree, Mapping):
         return {key: map_leaves(function, value) for key, value in tree.items()}
+    if isinstance(tree, PackedSequence):
+        return function(tree)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(map_leaves(function, value) for value in tree))
     if isinstance(tree, list | tuple):

@@ -1,0 +1,238 @@
+"""Trial forward passes that leave a model, and the generators of random numbers, as they were.
+
+A trial changes what training would change: buffers, counters, lists and dictionaries that modules
+keep, generators that belong to them. :func:`nothing_changes` puts all of it back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from accelerando._engine.micro_batch import is_plain_batch_norm
+
+if TYPE_CHECKING:
+    from accelerando._engine.model import Model
+
+Reset = Callable[[], None]
+
+_DEPTH = 6
+_LONG = 10_000  # longer lists are data
+
+
+def parts_of(model: Model) -> list[nn.Module]:
+    """Return all modules of the model and of its criterion."""
+    tops = [part for part in (model.module, model.criterion) if isinstance(part, nn.Module)]
+    return [part for top in tops for part in top.modules()]
+
+
+def memories(model: Model) -> list[torch.Tensor]:
+    """Return what a forward pass may change: buffers, and tensors that are plain attributes."""
+    found: list[torch.Tensor] = []
+    for part in parts_of(model):
+        if not is_plain_batch_norm(part):
+            found += [b for b in part.buffers(recurse=False) if b.numel()]
+            found += [v for v in vars(part).values() if type(v) is torch.Tensor and v.numel()]
+    return [tensor.detach() for tensor in found]
+
+
+@contextmanager
+def nothing_changes(model: Model) -> Iterator[Reset]:
+    """Put back what forward passes inside change; yield a function that does so between them."""
+    parts = parts_of(model)
+    training = [(part, part.training) for part in parts]
+    owners = [*parts, *([] if isinstance(model.criterion, nn.Module) else [model.criterion])]
+    objects = _Objects(owners)
+    attributes = [(part, dict(vars(part))) for part in parts]
+    tensors = [b for part in parts for b in part.buffers(recurse=False)]
+    tensors += [v for _, kept in attributes for v in kept.values() if type(v) is torch.Tensor]
+    values = [tensor.detach().clone() for tensor in tensors]
+    registered = [(part, dict(part.named_buffers(recurse=False))) for part in parts]
+    states = random.getstate(), np.random.get_state()
+    devices = sorted({p.device.index or 0 for p in model.parameters if p.is_cuda})
+    layers = [part for part in model.module.modules() if is_plain_batch_norm(part)]
+
+    def reset() -> None:
+        for part, kept in attributes:
+            present = vars(part)
+            for name in [name for name in present if name not in kept]:
+                del present[name]
+            present.update(kept)
+        for part, kept in registered:
+            for name, buffer in kept.items():
+                setattr(part, name, buffer)
+        objects.put_back()
+        with torch.no_grad():
+            for tensor, value in zip(tensors, values, strict=True):
+                if tensor.dtype == value.dtype:
+                    tensor.copy_(value)
+        for layer in layers:
+            vars(layer)["forward"] = _Affine(layer)
+
+    with torch.random.fork_rng(devices=devices):
+        try:
+            model.train(True)
+            attributes = [(part, dict(vars(part))) for part in parts]
+            plain = [(layer, vars(layer).get("forward")) for layer in layers]
+            yield reset
+        finally:
+            reset()
+            for layer, forward in plain:
+                vars(layer).pop("forward")
+                if forward is not None:
+                    vars(layer)["forward"] = forward
+            for part, mode in training:
+                part.training = mode
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+
+
+class _Objects:
+    """The contents of the containers, objects and generators that modules keep as attributes.
+
+    Modules, and tensors that are attributes of modules, are somebody else's.
+    """
+
+    def __init__(self, owners: list[Any]) -> None:
+        self._undo: list[Callable[[], None]] = []
+        self._seen: set[int] = set()
+        for owner in owners:
+            for value in list(getattr(owner, "__dict__", {}).values()):
+                if not isinstance(value, torch.Tensor):
+                    self._keep(value, _DEPTH)
+            if not isinstance(owner, nn.Module):
+                self._keep(owner, _DEPTH)
+
+    def put_back(self) -> None:
+        for undo in self._undo:
+            undo()
+
+    def _keep(self, value: Any, depth: int) -> None:
+        if depth == 0 or id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        undo = _undo_of(value)
+        if undo is not None:
+            self._undo.append(undo)
+        for inner in _contents(value):
+            self._keep(inner, depth - 1)
+
+
+def _contents(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | deque):
+        return list(value) if len(value) <= _LONG else []
+    return list(vars(value).values()) if _is_object(value) else []
+
+
+def _is_object(value: Any) -> bool:
+    """Return True for objects of the user's classes."""
+    kind = type(value)
+    known = (type, nn.Module, torch.Tensor, torch.optim.Optimizer, np.ndarray)
+    if isinstance(value, known) or not hasattr(value, "__dict__") or callable(value):
+        return False
+    return kind.__module__.partition(".")[0] not in ("builtins", "torch", "accelerando", "skorch")
+
+
+def _undo_of(value: Any) -> Callable[[], None] | None:
+    """Return a function that gives an object the content that it has now."""
+    if isinstance(value, torch.Tensor):
+        copied = value.detach().clone()
+
+        def put(tensor: torch.Tensor = value) -> None:
+            with torch.no_grad():
+                tensor.copy_(copied)
+
+        return put
+    if isinstance(value, dict):
+        return _refill(value, dict(value), value.update)
+    if isinstance(value, list | deque):
+        return _refill(value, list(value), value.extend) if len(value) <= _LONG else None
+    if isinstance(value, set):
+        return _refill(value, set(value), value.update)
+    if isinstance(value, np.ndarray):
+        return _assign(value, value.copy()) if value.flags.writeable else None
+    if isinstance(value, torch.Generator):
+        state = value.get_state()
+
+        def rewind(generator: torch.Generator = value) -> None:
+            generator.set_state(state)
+
+        return rewind
+    if isinstance(value, random.Random):
+        numbers = value.getstate()
+        return lambda: value.setstate(numbers)
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        bits: Any = getattr(value, "bit_generator", None) or value._bit_generator  # type: ignore[union-attr]
+        inner = bits.state
+        return lambda: setattr(bits, "state", inner)
+    if _is_object(value):
+        own = vars(value)
+        return _refill(own, dict(own), own.update)
+    return None
+
+
+def _refill(container: Any, content: Any, fill: Callable[[Any], Any]) -> Callable[[], None]:
+    def put() -> None:
+        container.clear()
+        fill(content)
+
+    return put
+
+
+def _assign(array: Any, content: Any) -> Callable[[], None]:
+    def put() -> None:
+        array[...] = content
+
+    return put
+
+
+class _Affine:
+    """BatchNorm without statistics: ranks compute those of all rows."""
+
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.layer.affine:
+            return x
+        shape = [1, -1, *[1] * (x.dim() - 2)]
+        scaled: torch.Tensor = x * self.layer.weight.view(shape) + self.layer.bias.view(shape)
+        return scaled
+
+
+@contextmanager
+def in_double_precision(model: Model, reset: Reset) -> Iterator[Reset]:
+    """Let parameters and buffers be in double precision; put back the tensors that were there."""
+    parts = parts_of(model)
+    parameters = [p for part in parts for p in part.parameters(recurse=False)]
+    kept = [(p, p.data) for p in dict.fromkeys(parameters) if p.is_floating_point()]
+    reset()
+    buffers = [(part, *named) for part in parts for named in part.named_buffers(recurse=False)]
+
+    def wide_reset() -> None:
+        reset()
+        for part, name, buffer in buffers:
+            setattr(part, name, to_double(buffer))
+
+    try:
+        for parameter, data in kept:
+            parameter.data = data.double()
+        yield wide_reset
+    finally:
+        for parameter, data in kept:
+            parameter.data = data
+        reset()
+
+
+def to_double(leaf: torch.Tensor) -> torch.Tensor:
+    """Return a floating tensor in double precision, and others as they are."""
+    return leaf.double() if leaf.is_floating_point() else leaf
