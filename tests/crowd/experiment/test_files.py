@@ -8,19 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelerando.crowd.experiment import (
-    Files,
-    SettingsError,
-    make_experiment,
-    read_upload,
-    read_yaml,
-)
-
-
-def problems(text, files=None):
-    with pytest.raises(SettingsError) as refused:
-        make_experiment(read_yaml(text), files or Files())
-    return refused.value.problems
+from accelerando.crowd.experiment import Files, Limits, read_upload
+from accelerando.crowd.experiment.files import read_folder
+from tests.crowd.web.conftest import png, zipped
 
 
 @given(st.binary(max_size=300))
@@ -62,3 +52,50 @@ def test_packings_that_python_unpacks_at_once_are_refused(packing):
     assert [problem.message for problem in found.problems] == [
         "the entry 'a.svg' is packed unusually."
     ]
+
+
+def test_every_file_is_used_or_named(tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for name, data in {
+        "b.png": png(1),
+        "B.png": png(2),
+        "deep/er/a.png": png(3),
+        ".hidden.png": png(4),
+        "notes.pdf": b"%PDF",
+        "setup.yaml": b"a: 1",
+        ".DS_Store": b"x",
+        "._b.png": b"x",
+        "Thumbs.db": b"x",
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "link.png").symlink_to(tmp_path / "b.png")
+    found = read_folder(tmp_path)
+    assert set(found.media) == {"b.png", "B.png", "deep/er/a.png"}
+    assert not found.problems
+    named = [notice.split(": ")[1] for notice in found.notices]
+    assert named == [".hidden.png", "link.png", "notes.pdf"]
+    assert set(found.settings) == {"setup.yaml"}
+
+    packed = zipped(
+        {"__MACOSX/._a.png": b"x", "x/.DS_Store": b"x", ".b/c.png": png(), "a.png": png()}
+    )
+    found = read_upload("p.zip", packed)
+    assert set(found.media) == {"a.png"}
+    assert found.notices == ["not used: p.zip/.b/c.png: hidden files are no items."]
+
+
+def test_empty_double_and_unknown_files_are_refused():
+    files = Files()
+    for name, data in (("a.png", b""), ("b.jpg", b"no picture"), ("l.csv", b"x"), ("l.csv", b"y")):
+        files.merge(read_upload(name, data))
+    said = " ".join(str(problem) for problem in files.problems)
+    for words in ("a.png: the file is empty", "b.jpg: this is neither", "l.csv: the file is there"):
+        assert words in said
+
+
+def test_a_folder_is_read_up_to_a_number_of_bytes(tmp_path):
+    for k in range(4):
+        (tmp_path / f"{k}.png").write_bytes(png(k))
+    limits = Limits(total_bytes=3 * len(png()))
+    (problem,) = read_folder(tmp_path, limits).problems
+    assert "Use fewer" in problem.remedy

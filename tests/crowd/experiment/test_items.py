@@ -6,7 +6,7 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelerando.crowd.experiment.items import items_from_csv, natural_order
+from accelerando.crowd.experiment.items import Item, items_from_csv, natural_order
 
 
 def test_lists_with_problems_name_their_lines():
@@ -37,3 +37,8 @@ def test_any_csv_list_keeps_its_texts(texts):
 @given(st.lists(st.text(max_size=10)))
 def test_natural_order_is_an_order(names):
     assert natural_order(reversed(natural_order(names))) == natural_order(names)
+
+
+def test_a_box_without_words_is_called_by_its_color():
+    item = Item.of_html("<div style='width: 5px; background-color: #4dc7e8'></div>")
+    assert (item.kind, item.text, item.alt) == ("html", "#4dc7e8", "#4dc7e8")

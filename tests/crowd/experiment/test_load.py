@@ -144,3 +144,44 @@ def test_pictures_that_a_list_does_not_name_are_told(tmp_path):
 def test_two_lists_are_refused():
     files = Files(lists={"a.csv": "x\ny\nz", "b.txt": "1\n2\n3"})
     assert "several lists" in str(problems("items: some", files)[0])
+
+
+def test_several_zips_are_not_guessed_about(tmp_path):
+    write(tmp_path, "samplers: {ARR: {}}\nsampling: {common: {d: 2}}\n", "init.yaml")
+    for name in ("a.zip", "b.zip"):
+        (tmp_path / name).write_bytes(zipped({f"{k}.png": png(k) for k in range(3)}))
+    with pytest.raises(SettingsError, match=r"several ZIP files .* a\.zip, b\.zip"):
+        load_experiment(tmp_path)
+    write(tmp_path, "targets: [a, b, c]\n", "init.yaml")
+    assert [n.split(": ")[1] for n in load_experiment(tmp_path).notices] == ["a.zip", "b.zip"]
+    write(tmp_path, "items: a.zip\n")
+    made = load_experiment(tmp_path / "experiment.yaml", items=tmp_path / "b.zip")
+    assert made.notices == ["not used: a.zip: --items b.zip takes its place."]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("cat.png", "several files are called 'cat.png': x/cat.png, y/cat.png"),
+        ("Dog.png", "There is 'y/dog.png': capital letters count"),
+        ("cow.png", "there is no file 'cow.png' with this experiment."),
+    ],
+)
+def test_a_list_names_files_in_any_folder(tmp_path, line, says):
+    files = {"x/cat.png": png(1), "y/cat.png": png(2), "y/dog.png": png(3)}
+    lines = f"image\nx/cat.png\ny/cat.png\n{line}\n"
+    (tmp_path / "p.zip").write_bytes(zipped({**files, "list.csv": lines.encode()}))
+    write(tmp_path, "items: p.zip")
+    with pytest.raises(SettingsError, match=says):
+        load_experiment(tmp_path)
+    lines = "image\nx/cat.png\ny/cat.png\ndog.png\n"
+    (tmp_path / "p.zip").write_bytes(zipped({**files, "list.csv": lines.encode()}))
+    assert len(load_experiment(tmp_path).items) == 3
+
+
+def test_files_of_one_name_are_told_apart_and_copies_are_named(tmp_path):
+    files = {"x/cat.png": png(1), "y/cat.png": png(2), "dog.png": png(3), "hound.png": png(3)}
+    (tmp_path / "p.zip").write_bytes(zipped(files))
+    made = load_experiment(write(tmp_path, "items: p.zip"))
+    assert [item.text for item in made.items] == ["dog.png", "hound.png", "x/cat.png", "y/cat.png"]
+    assert made.notices == ["the same file under several names: dog.png, hound.png."]

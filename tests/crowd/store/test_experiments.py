@@ -5,6 +5,7 @@ import pytest
 from accelerando.crowd import ARR, Random, Validation
 from accelerando.crowd.experiment import Files, Settings, make_experiment, read_upload, read_yaml
 from accelerando.crowd.store import experiments
+from accelerando.crowd.store import media as stored_media
 from accelerando.crowd.store.errors import ApiError
 from tests.crowd.web.conftest import png, zipped
 
@@ -60,11 +61,11 @@ def test_a_deleted_experiment_leaves_nothing_and_its_name_is_free(store):
     with store.write() as connection:
         number = experiments.add(connection, pictures, 1.0)
         key = pictures.items[0].media
-        assert experiments.media_of(connection, number, key).data == png(0)
-        assert set(experiments.all_media(connection, number)) == set(pictures.media)
+        assert stored_media.media_of(connection, number, key).data == png(0)
+        assert set(stored_media.all_media(connection, number)) == set(pictures.media)
         experiments.remove(connection, number)
         assert experiments.names(connection) == []
-        assert experiments.media_of(connection, number, key) is None
+        assert stored_media.media_of(connection, number, key) is None
         assert experiments.items_of(connection, number) == []
         # SQLite gives the same id again, so the settings must not come from a cache.
         experiments.add(connection, made(EGGS), 2.0)

@@ -81,12 +81,13 @@ def test_version_1_is_upgraded_on_every_database(store):
         "worker": ("beat",),
         "experimenter": ("admin", "must_change", "totp", "totp_step"),
         "session": ("created", "seen"),
+        "media": ("source",),
     }
     present = columns(store)
     assert "answer_order" in indexes(store)
     with store.write() as connection:
         connection.execute(text("DROP INDEX answer_order"))
-        for table in ("role", "api_token"):
+        for table in ("role", "api_token", "media_copy"):
             connection.execute(text(f'DROP TABLE "{table}"'))
         for table, names in new.items():
             for name in names:

@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 from accelerando.crowd.store import Store, experiments
+from accelerando.crowd.store import media as files
 from accelerando.crowd.store.schema import media
 from tests.crowd.web.conftest import png
 
@@ -50,11 +51,11 @@ def film(store):
 
 def test_pieces_of_a_film_are_those_of_the_file(film: Store):
     with film.read() as connection:
-        assert experiments.media_size(connection, 1, "k") == (len(FILM), "video/webm")
+        assert files.media_size(connection, 1, "k") == (len(FILM), "video/webm")
         for begin, count in ((0, 10), (777, 300_000), (len(FILM) - 5, 5), (len(FILM) - 1, 1)):
-            piece = experiments.media_piece(connection, 1, "k", begin, count)
+            piece = files.media_piece(connection, 1, "k", begin, count)
             assert piece == FILM[begin : begin + count]
-        assert experiments.media_piece(connection, 1, "none", 0, 5) == b""
+        assert files.media_piece(connection, 1, "none", 0, 5) == b""
 
 
 def test_a_byte_of_a_film_costs_no_copy_of_it(site):

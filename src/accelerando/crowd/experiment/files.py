@@ -59,40 +59,47 @@ class Files:
     settings : dict of name to bytes
         YAML files.
     problems : list of SettingsProblem
+    notices : list of str
+        Files that are not used, with the reason.
     """
 
     media: dict[str, Media] = field(default_factory=dict)
     lists: dict[str, str] = field(default_factory=dict)
     settings: dict[str, bytes] = field(default_factory=dict)
     problems: list[SettingsProblem] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
 
     def add(self, name: str, data: bytes, limits: Limits) -> None:
         """Add a file according to its kind."""
         suffix = PurePosixPath(name).suffix.lower()
         base = PurePosixPath(name).name
         if len(data) > limits.file_bytes:
-            self._problem(
-                name,
-                f"the file has {len(data):,} bytes.",
-                f"At most {limits.file_bytes:,} are taken.",
-            )
+            self._too_large(name, len(data), limits)
         elif name in self:
             self._twice(name)
         elif suffix in (".yaml", ".yml"):
             self.settings[name] = data
         elif suffix in (".csv", ".txt"):
             try:
-                self.lists[name] = data.decode("utf-8-sig")
+                text = data.decode("utf-8-sig")
             except UnicodeDecodeError:
                 self._problem(name, "the list is not UTF-8.", "Save it in UTF-8.")
+            else:
+                if name in self.lists:
+                    self._problem(name, "the file is there twice.", "Rename one of them.")
+                self.lists[name] = text
+        elif not data:
+            self._problem(name, "the file is empty.", "Copy it again, or remove it.")
         else:
             found = recognize(data)
-            if found is None:
+            if found is None and suffix in _DOCUMENTS:
+                self.notices.append(f"not used: {name}: a document is no item.")
+            elif found is None:
                 self._problem(
                     name,
                     "this is neither a picture, film nor sound that browsers show.",
-                    "Use PNG, JPEG, GIF, WebP, AVIF, BMP, SVG, MP4, WebM, MOV, MP3, OGG, WAV, FLAC "
-                    "or M4A.",
+                    "Use PNG, JPEG, GIF, WebP, AVIF, HEIC, TIFF, BMP, SVG, MP4, WebM, MOV, MP3, "
+                    "OGG, WAV, FLAC or M4A.",
                 )
             elif (pixels := n_pixels(data, found)) is not None and pixels > limits.pixels:
                 self._problem(
@@ -112,6 +119,15 @@ class Files:
         self.lists.update(other.lists)
         self.settings.update(other.settings)
         self.problems.extend(other.problems)
+        self.notices.extend(other.notices)
+
+    def skip(self, name: str, why: str) -> None:
+        """Add a notice that a file is not read."""
+        self.notices.append(f"not used: {name}: {why}.")
+
+    def _too_large(self, name: str, size: int, limits: Limits) -> None:
+        most = f"At most {limits.file_bytes:,} are taken."
+        self._problem(name, f"the file has {size:,} bytes.", most)
 
     def __contains__(self, name: str) -> bool:
         return name in self.media or name in self.lists or name in self.settings
@@ -126,13 +142,26 @@ class Files:
 def read_folder(folder: Path, limits: Limits = Limits()) -> Files:  # noqa: B008 (frozen)
     """Return all files in a folder and its subfolders, except hidden files and links."""
     files = Files()
+    left = limits.total_bytes
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and not path.is_symlink() and not _hidden(name):
-            files.add(name, path.read_bytes(), limits)
-            if len(files.media) > limits.files:
-                files._problem(folder.name, f"more than {limits.files:,} files.", "Use fewer.")
+        if path.is_dir() or _of_the_system(name):
+            continue
+        if _hidden(name):
+            files.skip(name, "hidden files are no items")
+        elif path.is_symlink():
+            files.skip(name, "links are not followed")
+        elif path.is_file():
+            size = path.stat().st_size
+            left -= min(size, limits.file_bytes)
+            if left < 0 or len(files.media) >= limits.files:
+                what = f"more than {limits.files:,} files, or {limits.total_bytes:,} bytes."
+                files._problem(folder.name, what, "Use fewer, or smaller ones.")
                 break
+            if size > limits.file_bytes:
+                files._too_large(name, size, limits)
+            else:
+                files.add(name, path.read_bytes(), limits)
     return files
 
 
@@ -176,7 +205,10 @@ def _entries(
     left = limits.total_bytes
     for entry in entries:
         path = entry.filename.replace("\\", "/")
+        if _of_the_system(path):
+            continue
         if _hidden(path):
+            files.skip(f"{name}/{path}", "hidden files are no items")
             continue
         if path.startswith("/") or ".." in path.split("/") or ":" in path.split("/")[0]:
             files._problem(name, f"the entry {path!r} points outside.", "Pack the ZIP again.")
@@ -209,10 +241,21 @@ def _entries(
         yield path, content
 
 
-def _hidden(name: str) -> bool:
+def _of_the_system(name: str) -> bool:
+    """Return True for files that macOS and Windows put into folders and ZIP files by themselves."""
     parts = name.split("/")
-    return (
-        "__MACOSX" in parts
-        or any(p.startswith(".") and p not in (".", "..") for p in parts)
-        or (parts[-1].lower() in ("thumbs.db", "desktop.ini"))
-    )
+    return "__MACOSX" in parts or parts[-1].startswith("._") or parts[-1].lower() in _SYSTEM
+
+
+def _hidden(name: str) -> bool:
+    return any(p.startswith(".") and p not in (".", "..") for p in name.split("/"))
+
+
+_SYSTEM = {".ds_store", ".localized", "thumbs.db", "ehthumbs.db", "desktop.ini"}
+# Kinds that people keep next to their pictures. Other unknown files are refused: a damaged picture
+# looks like one of them.
+_DOCUMENTS = {
+    *(".md", ".rst", ".pdf", ".rtf", ".doc", ".docx", ".odt", ".pages", ".xls", ".xlsx", ".ods"),
+    *(".numbers", ".ppt", ".pptx", ".json", ".jsonl", ".xml", ".html", ".htm", ".css", ".js"),
+    *(".log", ".py", ".pyc", ".r", ".rmd", ".m", ".mat", ".ipynb", ".sav", ".bib", ".tex", ".tsv"),
+}

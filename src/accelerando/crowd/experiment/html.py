@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+import secrets
+from collections import Counter
+from functools import lru_cache
+from html.parser import HTMLParser
 
 import nh3
 
-__all__ = ["clean_html", "plain_text"]
+from accelerando.crowd.experiment.inline_style import safe_style
+
+__all__ = ["clean_html", "cleaned", "plain_text"]
 
 _TAGS = {
     *("a", "abbr", "b", "blockquote", "br", "code", "dd", "del", "div", "dl", "dt", "em"),
@@ -17,7 +23,7 @@ _TAGS = {
     *("ul", "var", "wbr", "font", "center", "video", "audio", "source"),
 }
 _ATTRIBUTES = {
-    "*": {"class", "dir", "lang", "title"},
+    "*": {"class", "dir", "lang", "title", "style", "data-style"},
     "a": {"href"},
     "img": {"src", "alt", "width", "height"},
     "video": {"src", "controls", "autoplay", "loop", "muted", "width", "height", "poster"},
@@ -30,20 +36,76 @@ _ATTRIBUTES = {
 
 
 def clean_html(text: str) -> str:
-    """Return HTML with text formatting and media only: no scripts, styles, forms or handlers.
+    """Return HTML with text formatting and media only: no scripts, forms or handlers.
 
     Examples
     --------
     >>> clean_html('<b onclick="x()">red</b><script>alert(1)</script>')
     '<b>red</b>'
+    >>> clean_html('<p style="color: red; position: fixed">x</p>')
+    '<p data-style="color: red">x</p>'
     """
-    return nh3.clean(
-        text,
-        tags=_TAGS,
-        attributes=_ATTRIBUTES,
-        url_schemes={"http", "https", "mailto"},
-        link_rel="noopener noreferrer nofollow",
-    )
+    return cleaned(text)[0]
+
+
+@lru_cache(maxsize=1024)
+def cleaned(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return sanitized HTML, and what was removed from it.
+
+    Examples
+    --------
+    >>> cleaned('<b onclick="x()" style="float: left">red</b>')
+    ('<b>red</b>', ('the style "float: left"', 'the attribute onclick of <b>'))
+    """
+    removed: list[str] = []
+    # Marks the style attributes of the result, which then get the name that the page looks for.
+    mark = secrets.token_hex(16)
+
+    def filtered(tag: str, attribute: str, value: str) -> str | None:
+        if attribute not in ("style", "data-style"):
+            return value
+        kept, others = safe_style(value)
+        removed.extend(f'the style "{other}"' for other in others)
+        if not kept:
+            return None
+        return f"{mark}{kept}" if attribute == "style" else kept
+
+    made = text
+    # A second time if an element could have both attributes, of which parsers keep the first.
+    for _ in range(2 if "data-style" in text else 1):
+        made = nh3.clean(
+            made,
+            tags=_TAGS,
+            attributes=_ATTRIBUTES,
+            attribute_filter=filtered,
+            url_schemes={"http", "https", "mailto"},
+            link_rel="noopener noreferrer nofollow",
+        ).replace(f' style="{mark}', ' data-style="')
+    if made == text:
+        return made, ()
+    before, after = _parts(text), _parts(made)
+    return made, tuple(dict.fromkeys([*removed, *(part for part in before - after)]))
+
+
+def _parts(text: str) -> Counter[str]:
+    """Return the tags and attributes of HTML as words, except style."""
+    found: Counter[str] = Counter()
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found[f"the tag <{tag}>"] += 1
+            names = {name for name, _ in attrs} - {"style", "data-style", "rel"}
+            for name in sorted(names):
+                found[f"the attribute {name} of <{tag}>"] += 1
+
+    parser = Parser()
+    parser.feed(text)
+    parser.close()
+    for tag in [part[9:-1] for part in found if part.startswith("the tag <")]:
+        if tag not in _TAGS:  # a tag that goes takes its attributes along
+            for part in [part for part in found if part.endswith(f" of <{tag}>")]:
+                del found[part]
+    return found
 
 
 def plain_text(text: str) -> str:

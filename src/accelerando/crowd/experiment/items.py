@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from accelerando.crowd.experiment.html import clean_html, plain_text
+from accelerando.crowd.experiment.html import cleaned, plain_text
 from accelerando.crowd.experiment.media import Media
 from accelerando.crowd.experiment.problems import SettingsProblem
 
@@ -37,6 +38,10 @@ class Item:
         Key of the :class:`Media`; for images, videos and sounds.
     alt : str
         Text for screen readers.
+    widths : tuple of int
+        Widths of the smaller copies of an image that are stored.
+    removed : tuple of str
+        What sanitizing removed from HTML; known only when an experiment is made.
     """
 
     kind: ItemKind
@@ -44,6 +49,13 @@ class Item:
     html: str = ""
     media: str = ""
     alt: str = ""
+    widths: tuple[int, ...] = field(default=(), compare=False)
+    removed: tuple[str, ...] = field(default=(), compare=False)
+
+    def stored(self) -> dict[str, str]:
+        """Return the fields that are stored with an experiment."""
+        names = ("kind", "text", "html", "media", "alt")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def of_text(cls, text: str) -> Item:
@@ -54,20 +66,23 @@ class Item:
     def of_html(cls, html: str, alt: str = "") -> Item:
         """Return an item with this HTML, sanitized."""
         words = plain_text(html)[:_LABEL]
-        cleaned = clean_html(html)
-        if cleaned == words:
-            return cls("text", words, alt=alt or words)
+        clean, removed = cleaned(html)
+        if clean == words:
+            return cls("text", words, alt=alt or words, removed=removed)
         if not words:
-            found = re.search(r'(?:alt|src)="([^"]+)"', cleaned)
+            # A picture's name; for a box without words, its color.
+            found = re.search(r'(?:alt|src)="([^"]+)"', clean) or re.search(
+                r'data-style="(?:[^"]*; )?background(?:-color)?: ([^";]+)', clean
+            )
             words = found[1].rpartition("/")[2] if found else "item"
-        return cls("html", words, html=cleaned, alt=alt or words)
+        return cls("html", words, html=clean, alt=alt or words, removed=removed)
 
     @classmethod
-    def of_media(cls, media: Media, alt: str = "") -> Item:
-        """Return an item with this image, video or sound."""
+    def of_media(cls, media: Media, alt: str = "", name: str = "") -> Item:
+        """Return an item with this image, video or sound, and perhaps another name than its own."""
         stem = media.name.rpartition("/")[2]
         spoken = alt or re.sub(r"[_-]+", " ", stem.rpartition(".")[0] or stem)
-        return cls(media.kind, stem, media=media.key, alt=spoken)
+        return cls(media.kind, name or stem, media=media.key, alt=spoken)
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
@@ -87,8 +102,15 @@ def natural_order(names: Iterable[str]) -> list[str]:
 
 
 def items_from_files(files: Mapping[str, Media]) -> list[Item]:
-    """Return one item per image, video or sound, in natural order of their names."""
-    return [Item.of_media(files[name]) for name in natural_order(files)]
+    """Return one item per image, video or sound, in natural order of their names.
+
+    Files of one name in several folders are called by their paths.
+    """
+    bases = Counter(name.rpartition("/")[2] for name in files)
+    return [
+        Item.of_media(files[name], name=name if bases[name.rpartition("/")[2]] > 1 else "")
+        for name in natural_order(files)
+    ]
 
 
 def has_header(text: str) -> bool:
@@ -171,9 +193,24 @@ def item_from_cells(cells: Mapping[str, str], media: Mapping[str, Media]) -> Ite
         return Item("text", value, alt=alt or value)
     if kind == "html":
         return Item.of_html(value, alt)
-    found = media.get(value) or media.get(value.rpartition("/")[2])
-    if found is None:
-        return f"there is no file {value!r} with this experiment."
+    found = _named(value, media)
+    if isinstance(found, str):
+        return found
     if found.kind != kind:
         return f"{value!r} is {found.type} by its content, not {kind}."
     return Item.of_media(found, alt)
+
+
+def _named(value: str, media: Mapping[str, Media]) -> Media | str:
+    """Return the file with this name in any folder, or an error message."""
+    if value in media:
+        return media[value]
+    base = value.rpartition("/")[2]
+    same = [name for name in media if name.rpartition("/")[2] == base]
+    if len(same) == 1:
+        return media[same[0]]
+    if same:
+        return f"several files are called {base!r}: {', '.join(same)}; give the folder, too."
+    alike = [name for name in media if name.rpartition("/")[2].lower() == base.lower()]
+    hint = f" There is {', '.join(map(repr, alike))}: capital letters count." if alike else ""
+    return f"there is no file {value!r} with this experiment.{hint}"

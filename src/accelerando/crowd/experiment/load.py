@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from accelerando.crowd.experiment.items import (
 )
 from accelerando.crowd.experiment.media import Media
 from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
+from accelerando.crowd.experiment.removed import removed_notices
 from accelerando.crowd.experiment.salmon import is_salmon, translate
 from accelerando.crowd.experiment.settings import Settings
+from accelerando.crowd.experiment.showing import Known, shown_items
 from accelerando.crowd.experiment.yaml_lines import Document, read_yaml
 
 __all__ = ["Experiment", "load_experiment", "make_experiment"]
@@ -54,6 +56,7 @@ def load_experiment(
     path: str | Path,
     items: str | Path | None = None,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
+    known: Callable[[str], Known] | None = None,
 ) -> Experiment:
     """Load a folder with ``experiment.yaml``, such a file, or Salmon's ``init.yaml``.
 
@@ -63,6 +66,11 @@ def load_experiment(
         The folder or the YAML file.
     items : str or Path, optional
         A ZIP file, CSV file or folder with the items.
+    limits : Limits
+        Limits of files and pictures.
+    known : callable, optional
+        Returns the pictures that are stored for the experiment with a name: the hash of each file,
+        and the key and MIME type of what is shown. They are not decoded again.
 
     Raises
     ------
@@ -80,15 +88,33 @@ def load_experiment(
             files.merge(read_upload(source.name, source.read_bytes(), limits))
     document = read_yaml(file.read_bytes(), file.name)
     wanted = _wants(document)
-    if wanted is not None and not files.media and not files.lists:
+    if wanted is not None and items is None:
         files.merge(_beside(file.parent, wanted, document, limits))
-    elif items is None and wanted is None and _is_bare(document):
-        for zipped in sorted(file.parent.glob("*.zip"))[:1]:
-            files.merge(read_upload(zipped.name, zipped.read_bytes(), limits))
-    return make_experiment(document, files)
+    elif isinstance(document.value, dict) and isinstance(document.value.get("items"), str):
+        files.skip(str(document.value["items"]), f"--items {Path(str(items)).name} takes its place")
+    zips = sorted(place.name for place in file.parent.glob("*.zip"))
+    if items is None and wanted is None and _is_bare(document):
+        if len(zips) > 1:
+            document.problem(
+                ("items",),
+                f"several ZIP files could hold the items: {', '.join(zips)}.",
+                "Leave one of them there, or name it with `items:` or --items.",
+            )
+        for name in zips[:1]:
+            files.merge(read_upload(name, (file.parent / name).read_bytes(), limits))
+    elif items is None:
+        for name in zips:
+            if name != wanted:
+                files.skip(name, "the items come from the settings file")
+    return make_experiment(document, files, limits, known)
 
 
-def make_experiment(document: Document, files: Files) -> Experiment:
+def make_experiment(
+    document: Document,
+    files: Files,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    known: Callable[[str], Known] | None = None,
+) -> Experiment:
     """Return an experiment from a parsed settings file and files with items."""
     notices: list[str] = []
     value = document.value
@@ -118,13 +144,21 @@ def make_experiment(document: Document, files: Files) -> Experiment:
     if settings is not None:
         for place, message, remedy in settings.problems(len(items)):
             document.problem(place, message, remedy)
+    _refuse(document, files)
+    assert settings is not None
+    shown = shown_items(items, files, limits, {} if known is None else known(settings.name))
+    _refuse(document, files)
+    used = {item.media for item in items}
+    notices += [*_unused(described, files, used), *files.notices]
+    notices += removed_notices(settings, items)
+    return Experiment(settings, shown.items, shown.media, notices)
+
+
+def _refuse(document: Document, files: Files) -> None:
+    """Raise SettingsError if there are problems."""
     problems = [*document.problems, *files.problems]
     if problems:
         raise SettingsError(sorted(problems, key=lambda p: (p.file != document.file, p.line or 0)))
-    assert settings is not None
-    used = {item.media for item in items}
-    media = {m.key: m for m in files.media.values() if m.key in used}
-    return Experiment(settings, items, media, [*notices, *_unused(described, files, used)])
 
 
 def _sources(files: Files) -> dict[str, str]:
@@ -135,17 +169,27 @@ def _sources(files: Files) -> dict[str, str]:
 
 
 def _unused(described: Any, files: Files, used: set[str]) -> list[str]:
-    """Return a notice for each file that was given and is no item."""
+    """Return a notice for each file that was given and is no item, and for pictures twice."""
     by_name = described is None or isinstance(described, str)
     sources = _sources(files) if by_name else {}
-    reason = "the pictures, films and sounds are the items" if by_name else "items are listed"
-    notices = [
-        f"not used: {name}: {reason}. Its lines are items if its first line is a header, `text`."
-        for name in files.lists
-        if name not in sources
+    reason = "the items are listed in the settings file."
+    if by_name:
+        reason = (
+            "the pictures, films and sounds are the items. Its lines are items if its first line "
+            "is a header, such as `text` or `image,alt`."
+        )
+    notices = [f"not used: {name}: {reason}" for name in files.lists if name not in sources]
+    notices += [f"not used: {name}: it is a settings file." for name in files.settings]
+    twice: dict[str, list[str]] = {}
+    for name, media in files.media.items():
+        if media.key not in used:
+            notices.append(f"not used: {name}: no item names it.")
+        twice.setdefault(media.key, []).append(name)
+    return notices + [
+        f"the same file under several names: {', '.join(names)}."
+        for key, names in twice.items()
+        if len(names) > 1 and key in used
     ]
-    unnamed = [name for name, media in files.media.items() if media.key not in used]
-    return notices + [f"not used: {name}: no item names it." for name in unnamed]
 
 
 def _settings_file(place: Path) -> Path:
@@ -202,6 +246,8 @@ def _beside(folder: Path, wanted: str, document: Document, limits: Limits) -> Fi
         if wanted == ".":
             # The folder also contains other files: the settings, the database, notes.
             found.problems.clear()
+            found.notices.clear()
+            found.settings.clear()
         return found
     if place.is_file():
         return read_upload(place.name, place.read_bytes(), limits)

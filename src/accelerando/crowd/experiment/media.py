@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 __all__ = ["Media", "MediaKind", "n_pixels", "recognize"]
@@ -22,21 +23,32 @@ class Media:
     type : str
         MIME type, derived from the content.
     data : bytes
+    source : str
+        Hash of the file that this was made from: a restart finds by it what was converted before.
+    sizes : dict of int to (str, bytes)
+        Smaller copies of an image: width in pixels to MIME type and content.
     """
 
     name: str
     type: str
     data: bytes = field(repr=False)
+    source: str = ""
+    sizes: dict[int, tuple[str, bytes]] = field(default_factory=dict, repr=False)
 
     @property
     def kind(self) -> MediaKind:
         """The first part of the MIME type: "image", "video" or "audio"."""
         return self.type.partition("/")[0]  # type: ignore[return-value]
 
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the content."""
+        return hashlib.sha256(self.data).hexdigest()
+
     @property
     def key(self) -> str:
         """Hash of the content with a suffix, for URLs."""
-        return f"{hashlib.sha256(self.data).hexdigest()}{_SUFFIX[self.type]}"
+        return f"{self.hash}{_SUFFIX[self.type]}"
 
 
 _SUFFIX = {
@@ -46,6 +58,8 @@ _SUFFIX = {
     "image/webp": ".webp",
     "image/bmp": ".bmp",
     "image/avif": ".avif",
+    "image/heic": ".heic",
+    "image/tiff": ".tif",
     "image/svg+xml": ".svg",
     "video/mp4": ".mp4",
     "video/quicktime": ".mov",
@@ -64,11 +78,19 @@ _FIRST_BYTES = [
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
     (b"BM", "image/bmp"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
     (b"\x1aE\xdf\xa3", "video/webm"),
     (b"ID3", "audio/mpeg"),
     (b"fLaC", "audio/flac"),
 ]
-_BRANDS = {b"avif": "image/avif", b"avis": "image/avif", b"qt  ": "video/quicktime"}
+_BRANDS = {
+    b"avif": "image/avif",
+    b"avis": "image/avif",
+    b"qt  ": "video/quicktime",
+} | dict.fromkeys(
+    (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"heif", b"mif1", b"msf1"), "image/heic"
+)
 
 
 def recognize(data: bytes) -> str | None:
@@ -88,6 +110,8 @@ def recognize(data: bytes) -> str | None:
         return "video/ogg" if b"theora" in data[:200] else "audio/ogg"
     if data[4:8] == b"ftyp":
         brand = data[8:12]
+        if brand in (b"mif1", b"msf1") and b"avif" in data[16 : int.from_bytes(data[:4], "big")]:
+            return "image/avif"
         return _BRANDS.get(brand, "audio/mp4" if brand.startswith(b"M4A") else "video/mp4")
     # MP3 without a tag: eleven bits set, then a valid layer and bit rate.
     if len(data) > 3 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2 and data[2] & 0xF0 != 0xF0:

@@ -40,6 +40,10 @@ TEXTS: dict[str, str] = {
     "no_consent": "You have not agreed to take part. Nothing was recorded.",
     "screened_out": "The session ends here. Thank you.",
     "loading": "Loading…",
+    "media_title": "Pictures or sounds do not load",
+    "media_missing": "Several questions could not be shown completely. Please check your "
+    "connection and try again. If it happens again, please write to the people who run this study.",
+    "try_again": "Try again",
     "error": "Something went wrong. Please reload the page.",
     "choose": "Choose one of these two.",
     "practice_done": "That was the practice. Now the experiment begins.",

@@ -12,21 +12,27 @@ import socket
 import ssl
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
 from accelerando._validation import check_integer
 from accelerando.crowd.experiment import Experiment, Item, load_experiment
+from accelerando.crowd.experiment.showing import Known
 from accelerando.crowd.serve.processes import Serving, supervise
 from accelerando.crowd.store import Store
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.media import note_sources, sources_of
 from accelerando.crowd.store.store import explained
 from accelerando.crowd.web import accounts
 from accelerando.crowd.web.passwords import check_password
 
 __all__ = [
+    "as_stored",
     "changed_items",
     "check_certificate",
     "check_proxies",
@@ -34,6 +40,7 @@ __all__ = [
     "listen",
     "prepare",
     "run_serve",
+    "stored_pictures",
 ]
 
 ACCOUNT = "experimenter"
@@ -42,7 +49,6 @@ ACCOUNT = "experimenter"
 def run_serve(options: argparse.Namespace) -> int:
     """Load and store the experiments, print the links, and serve until Ctrl-C."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    made = [load_experiment(path, options.items) for path in options.experiments]
     if (options.certificate is None) != (options.key is None):
         raise ValueError("--certificate and --key must be passed together.")
     if options.certificate is not None:
@@ -51,6 +57,8 @@ def run_serve(options: argparse.Namespace) -> int:
     check_proxies(options.proxy)
     given = options.database or os.environ.get("ACCELERANDO_DATABASE")
     url = database_url(given, options.experiments)
+    with stored_pictures(url) as known:
+        made = [load_experiment(path, options.items, known=known) for path in options.experiments]
     store = Store(url)
     store.check()
     try:
@@ -120,15 +128,23 @@ def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str
         for experiment in made:
             name = experiment.settings.name
             if name not in there:
+                missing = {item.media for item in experiment.items} - {"", *experiment.media}
+                if missing:
+                    raise ValueError(
+                        f"{name} was deleted from the database while its pictures were read. "
+                        "Start again."
+                    )
                 stored.add(connection, experiment, clock)
                 there.add(name)
-                for notice in experiment.notices:
-                    print(f"note: {notice}", file=sys.stderr)
+                _print_notes(experiment.notices)
                 continue
             snapshot = stored.find(connection, name)
             before = stored.items_of(connection, snapshot.frame.id)
-            if before != experiment.items:
-                print(f"note: {changed_items(name, before, experiment.items)}", file=sys.stderr)
+            note_sources(connection, snapshot.frame.id, experiment.media)
+            _print_notes(experiment.notices)
+            after = as_stored(before, experiment)
+            if before != after:
+                _print_notes([changed_items(name, before, after)])
             if snapshot.frame.settings != experiment.settings:
                 print(
                     f"note: {name} is stored with other settings, which stay in use. To use the "
@@ -138,9 +154,54 @@ def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str
     return None if chosen else password
 
 
+def _print_notes(notices: list[str]) -> None:
+    for notice in notices:
+        print(f"note: {notice}", file=sys.stderr)
+
+
+def as_stored(before: list[Item], experiment: Experiment) -> list[Item]:
+    """Return the items, with the stored files of those that are still the same.
+
+    A former version stored files as they are, with their metadata and without conversion.
+    """
+    sources = {key: media.source for key, media in experiment.media.items()}
+    after = list(experiment.items)
+    for k, old in enumerate(before[: len(after)]):
+        source = sources.get(after[k].media)
+        if source and old.media.partition(".")[0] == source:
+            after[k] = replace(after[k], kind=old.kind, media=old.media)
+    return after
+
+
+@contextmanager
+def stored_pictures(url: str) -> Iterator[Callable[[str], Known]]:
+    """Yield a function that returns the pictures that are stored for an experiment.
+
+    They are not decoded again when the service restarts. A new database is not made yet, because
+    the files may be refused.
+    """
+    file = Path(url.removeprefix("sqlite:///"))
+    if url.startswith("sqlite:///") and not file.is_file():
+        yield lambda name: {}
+        return
+    store = Store(url)
+    store.check()
+
+    def known(name: str) -> Known:
+        with store.read() as connection:
+            if name not in stored.names(connection):
+                return {}
+            return sources_of(connection, stored.find(connection, name).frame.id)
+
+    try:
+        yield known
+    finally:
+        store.close()
+
+
 def changed_items(name: str, before: list[Item], after: list[Item]) -> str:
     """Return a sentence about items that differ from the stored ones."""
-    old, new = {item.text: item for item in before}, {item.text: item for item in after}
+    old, new = _by_name(before), _by_name(after)
     both = [text for text in old if text in new]
     parts = {
         "added": [text for text in new if text not in old],
@@ -157,6 +218,18 @@ def changed_items(name: str, before: list[Item], after: list[Item]) -> str:
         f"({'; '.join(said) or 'another order'}). The stored items stay in use. To use the new "
         "ones, choose another name or delete the stored experiment."
     )
+
+
+def _by_name(items: list[Item]) -> dict[str, Item]:
+    """Return items by their texts; of several with one text, the later ones with a number."""
+    found: dict[str, Item] = {}
+    for item in items:
+        name, number = item.text, 1
+        while name in found:
+            number += 1
+            name = f"{item.text} ({number})"
+        found[name] = item
+    return found
 
 
 def database_url(given: str | None, experiments: list[Path]) -> str:

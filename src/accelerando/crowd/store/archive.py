@@ -9,6 +9,7 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,6 +24,7 @@ from accelerando.crowd.experiment.media import recognize
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
+from accelerando.crowd.store.media import all_media
 from accelerando.crowd.store.schema import answer, experiment, model, participant, served
 
 __all__ = ["FORMAT", "advance_counters", "read_archive", "restore", "write_archive"]
@@ -57,6 +59,11 @@ class _ItemRow(_Row):
     html: str
     media: str
     alt: str
+
+
+class _Copies(_Row):
+    sources: dict[str, Annotated[str, Field(pattern="^([0-9a-f]{64})?$")]]
+    copies: dict[Annotated[str, Field(pattern=r"^copies/[1-9][0-9]{0,4}/[^/]+$")], str]
 
 
 class _ParticipantRow(_Row):
@@ -145,13 +152,17 @@ def write_archive(connection: Connection, snapshot: Snapshot, stream: IO[bytes])
             "settings.json", snapshot.frame.settings.model_dump_json(by_alias=True, indent=1)
         )
         items = stored.items_of(connection, number)
-        archive.writestr("items.json", json.dumps([vars(item) for item in items], indent=1))
-        names = {}
-        for key, media in stored.all_media(connection, number).items():
-            names[key] = media.name
+        archive.writestr("items.json", json.dumps([i.stored() for i in items], indent=1))
+        names, sources, copies = {}, {}, {}
+        for key, media in all_media(connection, number).items():
+            names[key], sources[key] = media.name, media.source
             # Images and videos are compressed already.
             archive.writestr(f"media/{key}", media.data, zipfile.ZIP_STORED)
+            for width, (kind, data) in media.sizes.items():
+                copies[f"copies/{width}/{key}"] = kind
+                archive.writestr(f"copies/{width}/{key}", data, zipfile.ZIP_STORED)
         archive.writestr("media.json", json.dumps(names))
+        archive.writestr("copies.json", json.dumps({"sources": sources, "copies": copies}))
         for name, (table, row_type) in _TABLES.items():
             columns = [table.c[field] for field in row_type.model_fields]
             order = answer.c.seq if table is answer else columns[0]
@@ -198,7 +209,8 @@ class _Budget:
 
     def __init__(self, archive: zipfile.ZipFile, limits: Limits) -> None:
         self.archive, self.left, self.ratio = archive, limits.total_bytes, limits.ratio
-        if len(archive.infolist()) > limits.files + 10:
+        # A picture has up to three smaller copies.
+        if len(archive.infolist()) > 4 * limits.files + 10:
             raise _bad("it has too many files")
 
     def read(self, name: str) -> bytes:
@@ -233,6 +245,7 @@ def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
         if made is None or made.key != key:
             raise _bad(f"the content of media/{key} does not match its name")
         media[key] = made
+    _add_copies(media, budget)
     items = [_item(entry, media) for entry in json.loads(budget.read("items.json"))]
     if len(items) < 3:
         raise _bad("it has fewer than 3 items")
@@ -243,6 +256,23 @@ def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
     _check(rows, len(items), settings)
     about = _Manifest.model_validate(manifest)
     return Archive(Experiment(settings, items, media), about.created, rows, about.id)
+
+
+def _add_copies(media: dict[str, Media], budget: _Budget) -> None:
+    """Add smaller copies and sources; archives of former versions do not have them."""
+    if "copies.json" not in budget.archive.namelist():
+        return
+    more = _Copies.model_validate_json(budget.read("copies.json"))
+    for key, source in more.sources.items():
+        if key not in media:
+            raise _bad(f"media/{key} is missing")
+        media[key] = replace(media[key], source=source)
+    for name, kind in more.copies.items():
+        _, width, key = name.split("/")
+        content = budget.read(name)
+        if key not in media or recognize(content) != kind or not kind.startswith("image/"):
+            raise _bad(f"the content of {name} does not match its name")
+        media[key].sizes[int(width)] = kind, content
 
 
 def _item(entry: Any, media: dict[str, Media]) -> Item:

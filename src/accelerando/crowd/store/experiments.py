@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Engine, bindparam, delete, select, update
 
 from accelerando.crowd._adaptive import ARR, Greedy, Uncertainty
 from accelerando.crowd._assignment import QueryAssigner
 from accelerando.crowd._attention import Validation
 from accelerando.crowd._passive import Random, RoundRobin
 from accelerando.crowd._sampler import Sampler
-from accelerando.crowd.experiment import Experiment, Item, Media, Settings
+from accelerando.crowd.experiment import Experiment, Item, Settings
 from accelerando.crowd.experiment.settings import SamplerSettings
 from accelerando.crowd.store.errors import ApiError
-from accelerando.crowd.store.schema import answer, audit, experiment, item, media, served
+from accelerando.crowd.store.media import add_media, widths_of
+from accelerando.crowd.store.schema import answer, audit, experiment, item, served
 
-__all__ = ["Frame", "add", "find", "items_of", "make_assigner", "media_of", "names", "remove"]
+__all__ = ["Frame", "add", "find", "items_of", "make_assigner", "names", "remove"]
 
 
 @dataclass(frozen=True)
@@ -157,16 +158,11 @@ def add(
     connection.execute(
         item.insert(),
         [
-            {"experiment_id": number, "number": k, **asdict(thing)}
+            {"experiment_id": number, "number": k, **thing.stored()}
             for k, thing in enumerate(made.items)
         ],
     )
-    for key, file in made.media.items():
-        connection.execute(
-            media.insert().values(
-                experiment_id=number, key=key, name=file.name, type=file.type, data=file.data
-            )
-        )
+    add_media(connection, number, made.media)
     return int(number)
 
 
@@ -191,53 +187,8 @@ def items_of(connection: Connection, number: int) -> list[Item]:
         .where(item.c.experiment_id == number)
         .order_by(item.c.number)
     )
-    return [Item(*row) for row in rows]
-
-
-def media_of(connection: Connection, number: int, key: str) -> Media | None:
-    """Return an image, video or sound; None if there is none with this key."""
-    row = connection.execute(
-        select(media.c.name, media.c.type, media.c.data).where(
-            media.c.experiment_id == number, media.c.key == key
-        )
-    ).first()
-    return None if row is None else Media(row.name, row.type, bytes(row.data))
-
-
-def media_size(connection: Connection, number: int, key: str) -> tuple[int, str] | None:
-    """Return number of bytes and MIME type of a file; None if there is none with this key."""
-    row = connection.execute(
-        select(func.length(media.c.data), media.c.type).where(
-            media.c.experiment_id == number, media.c.key == key
-        )
-    ).first()
-    return None if row is None else (int(row[0]), row[1])
-
-
-def media_piece(connection: Connection, number: int, key: str, begin: int, count: int) -> bytes:
-    """Return some bytes of a file, without reading the rest into memory."""
-    where = {"number": number, "key": key}
-    if connection.dialect.name == "sqlite":
-        row = connection.exec_driver_sql(
-            "SELECT rowid FROM media WHERE experiment_id = :number AND key = :key", where
-        ).first()
-        if row is None:
-            return b""
-        raw: Any = connection.connection.driver_connection
-        with raw.blobopen("media", "data", row[0], readonly=True) as blob:
-            blob.seek(begin)
-            return bytes(blob.read(count))
-    piece = func.substring(media.c.data, begin + 1, count)
-    found = connection.execute(
-        select(piece).where(media.c.experiment_id == number, media.c.key == key)
-    ).scalar()
-    return b"" if found is None else bytes(found)
-
-
-def all_media(connection: Connection, number: int) -> dict[str, Media]:
-    """Return all images, videos and sounds of an experiment."""
-    rows = connection.execute(select(media).where(media.c.experiment_id == number))
-    return {row.key: Media(row.name, row.type, bytes(row.data)) for row in rows}
+    widths = widths_of(connection, number)
+    return [Item(*row, widths=widths.get(row.media, ())) for row in rows]
 
 
 def note(connection: Connection, clock: float, who: str, action: str, subject: str) -> None:

@@ -12,6 +12,8 @@ from accelerando.crowd.store.schema import (
     answer,
     api_token,
     experimenter,
+    media,
+    media_copy,
     meta,
     participant,
     role,
@@ -44,6 +46,12 @@ def _to_4(connection: Connection) -> None:
     index.create(connection)
 
 
+def _to_5(connection: Connection) -> None:
+    """Add smaller copies of pictures, and the files that pictures were made from."""
+    _add(connection, {media: ("source",)})
+    media_copy.create(connection)
+
+
 def _add(connection: Connection, added: Mapping[Table, tuple[str, ...]]) -> None:
     for table, names in added.items():
         for name in names:
@@ -52,7 +60,7 @@ def _add(connection: Connection, added: Mapping[Table, tuple[str, ...]]) -> None
 
 
 # Version → function that updates a database from the version before.
-STEPS: dict[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4}
+STEPS: dict[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4, 5: _to_5}
 
 
 def migrate(

@@ -25,7 +25,7 @@ from sqlalchemy import (
 __all__ = ["SCHEMA_VERSION", "tables"]
 
 # Increase it with every change below, and add a step to migrate.py.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 tables = MetaData()
 
@@ -159,6 +159,25 @@ media = Table(
     Column("name", Text, nullable=False),
     Column("type", String(50), nullable=False),
     Column("data", LargeBinary, nullable=False),
+    # Hash of the file that it was made from; "" if a former version stored the file unseen.
+    Column("source", String(64), nullable=False, server_default=""),
+)
+
+# Smaller copies of pictures, for small screens.
+media_copy = Table(
+    "media_copy",
+    tables,
+    Column("experiment_id", Integer, primary_key=True, nullable=False),
+    Column("key", String(100), primary_key=True),
+    Column("width", Integer, primary_key=True, autoincrement=False),
+    Column("type", String(50), nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    ForeignKeyConstraint(
+        ["experiment_id", "key"],
+        ["media.experiment_id", "media.key"],
+        ondelete="CASCADE",
+        name="copy_of_a_picture",
+    ),
 )
 
 participant = Table(

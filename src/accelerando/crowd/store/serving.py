@@ -19,6 +19,9 @@ from accelerando.crowd.store.schema import participant, served
 __all__ = ["AsRow", "ServedRow", "open_queries", "top_up"]
 
 ServedRow = Row[Any]
+# Key of a participant's counts of items that did not load; samplers' names have no spaces.
+UNSHOWN = " unshown"
+_TRIES = 20
 
 _OPEN = (
     select(served)
@@ -115,7 +118,7 @@ class _Asker:
         made = self._fixed(number) or self._check(number) or self._repeat(number)
         if made is None:
             try:
-                made = self._from_assigner(self._assigner(number)), "query", None
+                made = self._that_can_be_shown(number), "query", None
             except LookupError:
                 return None
         self.asked = number
@@ -189,6 +192,19 @@ class _Asker:
             return self.frame.assigner
         described = settings.samplers[name].model_dump_json(by_alias=True)
         return one_sampler_assigner(self.frame.n_items, name, described)
+
+    def _that_can_be_shown(self, number: int) -> AssignedQuery:
+        """Return a query without items that did not load for this participant, if there is one."""
+        assigner = self._assigner(number)
+        made = self._from_assigner(assigner)
+        missing = {int(item) for item in self.personal.get(UNSHOWN, ())}
+        if missing:
+            for _ in range(_TRIES):
+                if not missing & set(made.query[:3]):
+                    break
+                self.asked += 1
+                made = self._from_assigner(assigner)
+        return made
 
     def _from_assigner(self, assigner: QueryAssigner) -> AssignedQuery:
         state = self._assignment_state(assigner)

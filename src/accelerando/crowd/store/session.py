@@ -13,8 +13,9 @@ from accelerando.crowd.store.answers import StoredAnswer, take_answer
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot, find
 from accelerando.crowd.store.participants import Person
+from accelerando.crowd.store.unshown import replace_query
 
-__all__ = ["Standing", "answer", "begin", "consent", "look", "see", "withdraw"]
+__all__ = ["Standing", "answer", "begin", "consent", "look", "replace", "see", "withdraw"]
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,26 @@ def answer(
         connection, snapshot, person, query, winner, response_time, network_latency, clock
     )
     return _standing(connection, snapshot, taken.person, count, clock, taken)
+
+
+def replace(
+    connection: Connection,
+    name: str,
+    secret: bytes,
+    shown: str | None,
+    query: int,
+    failed: Sequence[int],
+    count: int,
+    clock: float,
+) -> Standing:
+    """Forget a query whose items did not load, and assign others."""
+    snapshot = find(connection, name)
+    number = _authenticate(secret, snapshot, shown)
+    person = participants.get(connection, snapshot, number, lock=True)
+    # Also while the experiment is paused: the page will not show this query again.
+    if person.state == "active" and person.outcome is None:
+        person = replace_query(connection, snapshot, person, query, failed)
+    return _standing(connection, snapshot, person, count, clock)
 
 
 def consent(

@@ -14,6 +14,7 @@ from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.schema import model, participant, queue, worker
 from accelerando.crowd.store.tally import LATENCY_EDGES, TIME_EDGES, Tallies, Tally, Timeline
+from accelerando.crowd.store.unshown import unshown_items
 
 __all__ = ["dashboard", "embedding", "health", "summaries", "summary"]
 
@@ -82,6 +83,7 @@ def dashboard(
         },
         "response_time": {"edges": TIME_EDGES, "counts": tally.times.tolist()},
         "network_latency": {"edges": LATENCY_EDGES, "counts": tally.latencies.tolist()},
+        "unshown": unshown_items(connection, snapshot.frame.id),
         "items": {"queries": asked.tolist(), "heads": tally.heads.tolist()},
         "coverage": {
             "min": int(asked.min()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, File, Form, Path, Request, UploadFile
@@ -30,6 +30,13 @@ from accelerando.crowd.web.auth import (
 )
 from accelerando.crowd.web.context import Context, Ctx
 from accelerando.crowd.web.cookies import cookie_of
+from accelerando.crowd.web.experimenter_schemas import (
+    Confirm,
+    Created,
+    SessionInfo,
+    SignIn,
+    Summary,
+)
 from accelerando.crowd.web.origin import require_same_origin
 from accelerando.crowd.web.participant_api import Name
 from accelerando.crowd.web.schemas import ErrorOut, item_json
@@ -41,46 +48,6 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 router = APIRouter(tags=["experimenter"], responses=_REFUSALS)
 PersonId = Annotated[int, Path(ge=1, lt=2**53)]
-
-
-class SignIn(BaseModel):
-    """Name and password."""
-
-    name: str = Field(max_length=100)
-    password: str = Field(max_length=1000)
-    code: str = Field(default="", max_length=20, description="of an app, if the account has one")
-
-
-class SessionInfo(BaseModel):
-    """The name of the experimenter, and the CSRF token that writes need."""
-
-    experimenter: str
-    csrf: str
-    must_change_password: bool = False
-
-
-class Summary(BaseModel):
-    """Summary of an experiment."""
-
-    name: str
-    title: str
-    state: Literal["running", "paused"]
-    created: float
-    items: int
-    dimensions: int
-    samplers: list[str]
-    answers: int
-    skips: int
-    participants: int
-    participant_url: str
-    dashboard_url: str
-    api: str
-
-
-class Confirm(BaseModel):
-    """The experiment's name, repeated."""
-
-    confirm: str = Field(max_length=200)
 
 
 # -- session --------------------------------------------------------------------------------------
@@ -148,7 +115,7 @@ async def create(
     settings: Annotated[UploadFile, File(description="experiment.yaml, or Salmon's init.yaml")],
     items: Annotated[list[UploadFile], File(description="ZIP, CSV, images, videos, sounds")] = [],  # noqa: B006
     name: Annotated[str, Form(max_length=63)] = "",
-) -> Summary:
+) -> Created:
     """Create an experiment, or report all problems of its files with their lines."""
     text = await settings.read(4_000_000)
     uploads = [(item.filename or "file", await item.read()) for item in items]
@@ -157,7 +124,8 @@ async def create(
         files = Files()
         for filename, data in uploads:
             files.merge(read_upload(filename, data, context.limits))
-        return make_experiment(read_yaml(text, settings.filename or "experiment.yaml"), files)
+        document = read_yaml(text, settings.filename or "experiment.yaml")
+        return make_experiment(document, files, context.limits)
 
     made = await anyio.to_thread.run_sync(make)
     chosen = name or made.settings.name
@@ -170,7 +138,8 @@ async def create(
         stored.note(connection, clock, who.name, "create", chosen)
 
     await context.write(store)
-    return Summary(**await context.read(statistics.summary, chosen, _root(request)))
+    found = await context.read(statistics.summary, chosen, _root(request))
+    return Created(**found, notices=made.notices)
 
 
 @router.get("/api/v1/experiments/{name}", summary="One experiment")

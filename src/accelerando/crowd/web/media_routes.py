@@ -6,13 +6,14 @@ import re
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from sqlalchemy import Connection
 
 from accelerando.crowd.store import experiments as stored
+from accelerando.crowd.store import media as files
 from accelerando.crowd.store.errors import ApiError
-from accelerando.crowd.web.context import Ctx
+from accelerando.crowd.web.context import Context, Ctx
 from accelerando.crowd.web.participant_api import Name
 
 __all__ = ["router"]
@@ -20,34 +21,41 @@ __all__ = ["router"]
 router = APIRouter(tags=["media"])
 
 Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}\.[a-z0-9]{2,4}$")]
+Width = Annotated[
+    int | None, Query(ge=1, le=20_000, description="One of the item's `widths`: a smaller copy.")
+]
 _PIECE = 256 * 1024
 # An SVG opened by itself is a page of this server: the sandbox removes all its rights.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
+_HEADERS = {
+    "cache-control": "private, max-age=300, must-revalidate",
+    "content-security-policy": _POLICY,
+}
+
 
 @router.get("/media/{name}/{key}", response_class=Response, summary="An image, video or sound")
-async def media(request: Request, name: Name, key: Key, context: Ctx) -> Response:
-    """Return a file, or a range of its bytes, in pieces from the database.
+async def media(
+    request: Request, name: Name, key: Key, context: Ctx, width: Width = None
+) -> Response:
+    """Return a file, or a range of its bytes, in pieces from the database, or a smaller copy.
 
     A browser keeps it for some minutes and then asks whether it is still there, because a deleted
     experiment must be gone.
     """
+    if width is not None:
+        return await _copy(request, name, key, width, context)
 
     def look(connection: Connection) -> tuple[int, int, str] | None:
         number = stored.find(connection, name).frame.id
-        found = stored.media_size(connection, number, key)
+        found = files.media_size(connection, number, key)
         return None if found is None else (number, *found)
 
     found = await context.read(look)
     if found is None:
         raise ApiError("unknown_media", "There is no such file.", 404)
     number, size, kind = found
-    headers = {
-        "cache-control": "private, max-age=300, must-revalidate",
-        "content-security-policy": _POLICY,
-        "accept-ranges": "bytes",
-        "etag": f'"{key[:32]}"',
-    }
+    headers = {**_HEADERS, "accept-ranges": "bytes", "etag": f'"{key[:32]}"'}
     if request.headers.get("if-none-match") == headers["etag"]:
         return Response(status_code=304, headers=headers)
     wanted = _range(request.headers.get("range"), size)
@@ -60,18 +68,33 @@ async def media(request: Request, name: Name, key: Key, context: Ctx) -> Respons
     headers["content-length"] = str(end - begin)
     status = 200 if wanted is None else 206
     if end - begin <= _PIECE:
-        data = await context.read(stored.media_piece, number, key, begin, end - begin)
+        data = await context.read(files.media_piece, number, key, begin, end - begin)
         return Response(data, status, media_type=kind, headers=headers)
 
     async def pieces() -> AsyncIterator[bytes]:
         for place in range(begin, end, _PIECE):
             count = min(_PIECE, end - place)
-            data = await context.read(stored.media_piece, number, key, place, count)
+            data = await context.read(files.media_piece, number, key, place, count)
             if len(data) < count:  # deleted meanwhile
                 return
             yield data
 
     return StreamingResponse(pieces(), status, media_type=kind, headers=headers)
+
+
+async def _copy(request: Request, name: str, key: str, width: int, context: Context) -> Response:
+    """Return the smaller copy of an image with this width."""
+
+    def look(connection: Connection) -> tuple[str, bytes] | None:
+        return files.copy_of(connection, stored.find(connection, name).frame.id, key, width)
+
+    found = await context.read(look)
+    if found is None:
+        raise ApiError("unknown_media", "There is no such file.", 404)
+    headers = {**_HEADERS, "etag": f'"{key[:32]}-{width}"'}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(found[1], media_type=found[0], headers=headers)
 
 
 def _range(header: str | None, size: int) -> tuple[int, int] | None:

@@ -139,7 +139,11 @@ async def style(name: Name, context: Ctx) -> Response:
 def page_data(snapshot: Snapshot, items: list[Item], root: str) -> dict[str, Any]:
     """Return the data that the participant's page needs before the first query."""
     settings, name = snapshot.frame.settings, snapshot.frame.name
-    pictures = [f"{root}/media/{name}/{item.media}" for item in items if item.kind == "image"]
+    pictures = [
+        {"src": f"{root}/media/{name}/{item.media}", "widths": list(item.widths)}
+        for item in items
+        if item.kind == "image"
+    ]
     consent = settings.consent
     return {
         "api": f"{root}/api/v1/experiments/{name}",

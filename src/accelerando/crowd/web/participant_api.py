@@ -23,6 +23,7 @@ from accelerando.crowd.web.schemas import (
     ErrorOut,
     ParticipantIn,
     QueriesIn,
+    ReplaceIn,
     SessionOut,
     session_json,
 )
@@ -144,6 +145,23 @@ async def more_queries(request: Request, name: Name, body: QueriesIn, context: C
         name,
         context.secret,
         shown_token(request, name),
+        body.count,
+        context.clock(),
+    )
+
+
+@router.post("/queries/replace", response_model=SessionOut, summary="Items did not load")
+async def replace(request: Request, name: Name, body: ReplaceIn, context: Ctx) -> JSONResponse:
+    """Replace a query whose items did not load. Nothing is stored but a count per item."""
+    return await _write(
+        request,
+        context,
+        session.replace,
+        name,
+        context.secret,
+        shown_token(request, name),
+        int(body.query),
+        sorted(set(body.failed)),
         body.count,
         context.clock(),
     )

@@ -20,6 +20,7 @@ __all__ = [
     "ConsentIn",
     "ParticipantIn",
     "QueriesIn",
+    "ReplaceIn",
     "SessionOut",
     "item_json",
     "session_json",
@@ -70,6 +71,14 @@ class AnswerIn(_In):
     count: Count = 2
 
 
+class ReplaceIn(_In):
+    """A query whose items did not load, with the numbers of these items."""
+
+    query: QueryId
+    failed: list[ItemNumber] = Field(min_length=1, max_length=3)
+    count: int = Field(default=2, ge=0, le=5)
+
+
 class ItemOut(BaseModel):
     """An item."""
 
@@ -78,6 +87,7 @@ class ItemOut(BaseModel):
     text: str
     html: str | None = None
     src: str | None = None
+    widths: list[int] | None = None
     alt: str
 
 
@@ -150,6 +160,8 @@ def item_json(item: Item, number: int, frame: Frame, root: str) -> dict[str, Any
         shown["html"] = item.html
     if item.media:
         shown["src"] = f"{root}/media/{frame.name}/{item.media}"
+        if item.widths:
+            shown["widths"] = list(item.widths)
     return shown
 
 

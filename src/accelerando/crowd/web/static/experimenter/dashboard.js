@@ -5,7 +5,7 @@ import { number, percent } from "../charts/scale.js";
 import { html } from "../charts/svg.js";
 import { ready, showProblem } from "./dialogs.js";
 import { manageMembers } from "./members.js";
-import { drawAccuracy, drawActivity, drawArrivals, drawCoverage, drawSamplers, drawTimes, showHealth, showNumbers, showShares } from "./panels.js";
+import { drawAccuracy, drawActivity, drawArrivals, drawCoverage, drawSamplers, drawTimes, showHealth, showNumbers, showShares, showUnshown } from "./panels.js";
 import { PeopleTable } from "./people.js";
 import { data, request } from "./request.js";
 
@@ -193,6 +193,7 @@ function draw(news) {
   panel("latency", news.network_latency, (times) => drawTimes("latency", times));
   panel("coverage", [news.items, news.coverage], ([items, coverage]) => drawCoverage(items, coverage, itemNames()));
   panel("samplers", news.samplers, drawSamplers);
+  panel("unshown", [news.unshown, news.items.names], ([unshown, names]) => showUnshown(unshown, names));
   panel("shares", news.active_share, showShares);
   showHealth(news);
 }

@@ -1,5 +1,6 @@
 // Make an experiment from pictures and a few words, or from a settings file; restore one.
 
+import { html } from "../charts/svg.js";
 import { ready, showProblem } from "./dialogs.js";
 import { Problem, request } from "./request.js";
 
@@ -29,12 +30,23 @@ async function submit(form, notice, progress, url, compose) {
   progress.textContent = "Uploading…";
   try {
     const made = await request("POST", url, compose(form));
-    location.assign(made.dashboard_url);
+    if (made.notices?.length) showNotices(form, progress, made);
+    else location.assign(made.dashboard_url);
   } catch (error) {
     showProblem(notice, error);
     send.disabled = false;
     progress.textContent = "";
   }
+}
+
+/** The experiment is made; say what differs from its files before going on. */
+function showNotices(form, progress, made) {
+  progress.textContent = "";
+  const list = html("ul", {}, ...made.notices.map((notice) => html("li", {}, notice)));
+  const next = html("a", { class: "button primary", href: made.dashboard_url }, "Open the dashboard");
+  const told = html("div", { class: "notice warn", role: "status", tabindex: "-1" }, html("p", {}, "The experiment is made. Please read:"), list, html("p", {}, next));
+  form.replaceChildren(told);
+  told.focus();
 }
 
 function newExperiment(form) {

@@ -142,6 +142,15 @@ export function showHealth({ worker, queue, samplers }) {
   byId("health").replaceChildren(...(note ? [note] : []), list);
 }
 
+/** Items that did not load on participants' pages. */
+export function showUnshown(unshown, names) {
+  const box = byId("unshown");
+  box.hidden = unshown.length === 0;
+  const times = (count, what) => `${number(count)} ${what}${count === 1 ? "" : "s"}`;
+  const listed = unshown.map(({ item, times: count, participants }) => `${names[item]} (${times(count, "time")}, ${times(participants, "participant")})`);
+  box.textContent = listed.length ? `Items that did not load for participants: ${listed.join(", ")}. Their queries were replaced by others, and no answer was stored.` : "";
+}
+
 export function showShares(shares) {
   const names = { active: "chosen by the model", random: "at random, on purpose", fallback: "at random, queue empty", check: "checks and repeats" };
   const total = Object.values(shares).reduce((sum, value) => sum + value, 0);

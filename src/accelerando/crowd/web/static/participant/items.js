@@ -1,53 +1,108 @@
 // Items on the screen, and their pictures loaded before they are needed.
 
+import { markup } from "./reading.js";
+
 const LONG_WORDS = 60;
 const MEDIA_PATIENCE_MS = 8_000;
+const PAUSES_MS = [0, 500, 2_000]; // before each attempt to load a file
 
-const loading = new Map(); // address → promise; keeps the decoded pictures alive
+const loading = new Map(); // address → promise of a Boolean; keeps the decoded pictures alive
 
-/** Start loading a picture, film or sound; resolves when it can be shown, also if it cannot be had. */
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Without a connection nothing loads, and that says nothing about a file. */
+const connected = () =>
+  navigator.onLine ? Promise.resolve() : new Promise((resolve) => addEventListener("online", resolve, { once: true }));
+
+/**
+ * The address of a picture: a smaller copy if that has enough pixels for this screen, where an item is at most
+ * as wide as the window and about half as wide as its longer side.
+ */
+function address(item) {
+  const width = Math.min(innerWidth, 0.45 * Math.max(innerWidth, innerHeight)) * devicePixelRatio;
+  const enough = (item.widths ?? []).find((one) => one >= width);
+  return enough ? `${item.src}?width=${enough}` : item.src;
+}
+
+/** Start loading an item; resolves with true when it can be shown, and with false if it cannot be had. */
 export function preload(item) {
-  if (!item.src) return Promise.resolve();
-  if (!loading.has(item.src)) loading.set(item.src, load(item));
+  if (item.kind === "html") return Promise.all(within(item.html).map(preload)).then((all) => all.every(Boolean));
+  if (!item.src) return Promise.resolve(true);
+  if (!loading.has(item.src)) {
+    const done = load(item);
+    loading.set(item.src, done);
+    // The next question with it tries again.
+    done.then((shown) => shown || loading.delete(item.src));
+  }
   return loading.get(item.src);
 }
 
-/** Start loading a picture whose address is all that is known. */
-export const preloadPicture = (src) => preload({ kind: "image", src });
+/** Start loading a picture before it is known in which question it comes. */
+export const preloadPicture = (picture) => preload({ kind: "image", ...picture });
 
-function load(item) {
-  if (item.kind === "image") {
-    const picture = new Image();
-    picture.src = item.src;
-    return picture.decode().then(
-      () => picture,
-      () => {
-        loading.delete(item.src); // the next question with it tries again
-      },
-    );
+/** The pictures, films and sounds inside of HTML. */
+function within(html) {
+  const holder = document.createElement("template");
+  holder.innerHTML = html;
+  const kinds = { IMG: "image", VIDEO: "video", AUDIO: "audio" };
+  return [...holder.content.querySelectorAll("img[src], video[src], audio[src]")].map((one) => ({
+    kind: kinds[one.tagName],
+    src: one.getAttribute("src"),
+  }));
+}
+
+async function load(item) {
+  for (const pause of PAUSES_MS) {
+    await sleep(pause);
+    await connected();
+    if (await (item.kind === "image" ? picture(address(item)) : player(item))) return true;
   }
-  const player = document.createElement(item.kind === "audio" ? "audio" : "video");
+  return false;
+}
+
+const kept = []; // decoded pictures
+
+async function picture(src) {
+  const image = new Image();
+  image.src = src;
+  try {
+    await image.decode();
+  } catch {
+    if (!image.complete || image.naturalWidth === 0) return false;
+  }
+  kept.push(image);
+  return true;
+}
+
+function player(item) {
+  const made = document.createElement(item.kind === "audio" ? "audio" : "video");
   return new Promise((resolve) => {
-    const done = () => resolve(player);
-    player.preload = "auto";
-    player.muted = true;
-    player.addEventListener("canplaythrough", done, { once: true });
-    player.addEventListener("error", done, { once: true });
-    setTimeout(done, MEDIA_PATIENCE_MS); // some phones load films only when they are played
-    player.src = item.src;
+    made.preload = "auto";
+    made.muted = true;
+    made.addEventListener("canplaythrough", () => resolve(item.kind === "audio" || made.videoWidth > 0), { once: true });
+    made.addEventListener("error", () => resolve(false), { once: true });
+    // Some phones load films only when they are played; what then fails is noticed on the screen.
+    setTimeout(() => resolve(made.error === null), MEDIA_PATIENCE_MS);
+    made.src = item.src;
   });
 }
 
-/** Resolve when all three items of a query can be shown. */
-export const prepare = (query) => Promise.all([query.head, query.left, query.right].map(preload));
+/** Resolve with the numbers of the items of a query that cannot be shown. */
+export async function prepare(query) {
+  const items = [query.head, query.left, query.right];
+  const shown = await Promise.all(items.map(preload));
+  return items.filter((_, k) => !shown[k]).map((item) => item.item);
+}
 
 /** What a screen reader says for an item. */
 export const spoken = (item) => item.alt || item.text;
 
-/** The element that shows an item. */
-export function show(item) {
+/** The element that shows an item; `broken()` is called if a part of it cannot be shown after all. */
+export function show(item, broken) {
   const box = document.createElement("div");
   box.className = "item";
+  // Errors of pictures do not bubble, but they can be captured.
+  box.addEventListener("error", broken, { capture: true, once: true });
   box.append(content(item));
   return box;
 }
@@ -57,7 +112,7 @@ function content(item) {
     const picture = document.createElement("img");
     picture.alt = spoken(item);
     picture.draggable = false;
-    picture.src = item.src;
+    picture.src = address(item);
     return picture;
   }
   if (item.kind === "video") {
@@ -75,7 +130,7 @@ function content(item) {
   const words = document.createElement("div");
   words.className = "words";
   words.dir = "auto";
-  if (item.kind === "html") words.innerHTML = item.html; // sanitized by the server
+  if (item.kind === "html") markup(words, item.html);
   else words.textContent = item.text;
   if (words.textContent.length > LONG_WORDS) words.classList.add("long");
   return words;

@@ -19,6 +19,7 @@ const announcement = document.getElementById("announcement");
 const RETRY_MS = 2_000;
 const PAUSED_MS = 5_000;
 const MOST_PARAMETERS = 50;
+const MOST_MISSING = 3; // queries in a row whose items did not load
 const SLOW_NETWORK = 0.4; // seconds; beyond it one more query is kept ready
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -36,6 +37,7 @@ const state = {
   latency: null, // of the last request, seconds
   lastKind: null,
   breakDue: false,
+  missing: 0, // queries in a row whose items did not load
 };
 
 const outbox = new Outbox(`accelerando.outbox.${data.name}`, send, {
@@ -60,6 +62,7 @@ const question = new Question(
   stage,
   { texts, slots: data.slots, skip: data.skip, keyboard: data.keyboard, foot: withdrawal() },
   choose,
+  replace,
 );
 
 const takeOver = oneTab(data.name, () => {
@@ -240,12 +243,32 @@ async function present(query) {
   state.lastKind = query.kind;
   showCount(true);
   await question.ask(query);
-  if (state.current !== query) return;
+  if (state.current !== query || state.done.has(query.id)) return;
   announcement.textContent = `${count.textContent}. ${texts.target}: ${spoken(query.head)}. ${texts.left}: ${spoken(query.left)}. ${texts.right}: ${spoken(query.right)}.`;
   if (state.ready.length === 0 && outbox.length === 0 && !state.session.finished) refill();
 }
 
+/** Ask for another query in place of one whose items did not load; nothing about it is stored. */
+async function replace(query, failed) {
+  state.done.add(query.id);
+  state.missing += 1;
+  waiting(stage, texts.loading);
+  const session = await insist("POST", "/queries/replace", { query: query.id, failed, count: wanted() });
+  if (state.current === query) state.current = null;
+  if (!session || state.aside) return;
+  if (state.missing >= MOST_MISSING && !session.finished) unloadable();
+  else advance();
+}
+
+function unloadable() {
+  state.reading = true;
+  state.missing = 0;
+  showCount(false);
+  reading(stage, texts.media_title, make("p", "prose", texts.media_missing), make("div", "actions", button(texts.try_again, ask, "button primary")), withdrawal());
+}
+
 async function choose(query, side, seconds) {
+  state.missing = 0;
   const winner = side ? query[side].item : null;
   state.done.add(query.id);
   outbox.add({

@@ -16,11 +16,15 @@ const painted = () =>
 const slot = (markup) => (markup ? [prose(markup)] : []);
 
 export class Question {
-  /** `choose(query, side, seconds)` is called once per query; side is "left", "right" or null for a skip. */
-  constructor(stage, { texts, slots, skip, keyboard, foot }, choose) {
+  /**
+   * `choose(query, side, seconds)` is called once per query; side is "left", "right" or null for a skip. For a query
+   * that cannot be shown, `broken(query, items)` is called in its place, with the numbers of its missing items.
+   */
+  constructor(stage, { texts, slots, skip, keyboard, foot }, choose, broken) {
     this.stage = stage;
     this.texts = texts;
     this.choose = choose;
+    this.broken = broken;
     this.query = null; // the query that may be answered now
     this.since = 0;
     this.root = make("section", "question");
@@ -45,8 +49,12 @@ export class Question {
     this.query = null;
     this.coming = query;
     this.root.classList.add("blank");
-    await prepare(query);
+    const missing = await prepare(query);
     if (this.coming !== query) return; // the page has moved on
+    if (missing.length > 0) {
+      this.#lack(query, missing);
+      return;
+    }
     this.#fill(query);
     if (!this.root.isConnected) this.stage.replaceChildren(this.root);
     this.root.classList.remove("blank");
@@ -72,8 +80,16 @@ export class Question {
     return { card, key };
   }
 
+  /** Take a query off the screen that lacks some of its items, unless it has been answered. */
+  #lack(query, items) {
+    if (this.coming !== query) return;
+    this.leave();
+    this.broken(query, items);
+  }
+
   #fill(query) {
-    this.frame.replaceChildren(show(query.head));
+    const shown = (item) => show(item, () => this.#lack(query, [item.item]));
+    this.frame.replaceChildren(shown(query.head));
     this.head.setAttribute("aria-label", `${this.texts.target}: ${spoken(query.head)}`);
     for (const side of ["left", "right"]) {
       const item = query[side];
@@ -82,7 +98,7 @@ export class Question {
       const hint = key ? make("span", "key", make("kbd", "", key)) : null;
       if (hint) hint.setAttribute("aria-hidden", "true");
       const replacement = this.#holder(side, item, card);
-      replacement.replaceChildren(show(item), ...this.#chooser(side, item), ...(hint ? [hint] : []));
+      replacement.replaceChildren(shown(item), ...this.#chooser(side, item), ...(hint ? [hint] : []));
     }
   }
 
@@ -121,6 +137,7 @@ export class Question {
     const elapsed = Math.max(0, at - this.since);
     if (!query || elapsed < TOO_SOON_MS) return;
     this.query = null;
+    this.coming = null;
     delete this.root.dataset.query;
     if (side) this.sides[side].card.classList.add("chosen");
     this.choose(query, side, elapsed / 1000);

