@@ -49,8 +49,9 @@ def test_an_archive_keeps_them(store, tmp_path):
     with store.write() as connection:
         number = experiments.add(connection, made, 1.0)
         before = media.all_media(connection, number)
-        with (tmp_path / "a.zip").open("wb") as stream:
-            write_archive(connection, experiments.find(connection, "eggs"), stream)
+    with store.read() as connection, (tmp_path / "a.zip").open("wb") as stream:
+        write_archive(connection, experiments.find(connection, "eggs"), stream)
+    with store.write() as connection:
         restore(connection, read_archive((tmp_path / "a.zip").read_bytes()), "again", 2.0)
         again = experiments.find(connection, "again").frame.id
         assert media.all_media(connection, again) == before
