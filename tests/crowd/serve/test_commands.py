@@ -9,14 +9,17 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from accelerando import cli
 from accelerando.crowd.client import Experimenter, ServiceError
-from accelerando.crowd.serve.commands import listen
-from accelerando.crowd.store import Store
+from accelerando.crowd.experiment import decoding, load_experiment, showing
+from accelerando.crowd.serve.commands import database_url, listen, prepare, stored_pictures
+from accelerando.crowd.store import Store, experiments
+from tests.crowd.experiment.pictures import exif, saved, scene
 from tests.crowd.serving import PASSWORD, serving
 
 EGGS = "name: eggs\nitems: 12\nparticipants: {answers: null}\nembedding: {warmup: 20}\n"
@@ -262,3 +265,75 @@ def test_changed_items_are_told():
     assert "added: c; removed: b; changed: a" in said
     assert "delete the stored experiment" in said
     assert "another order" in changed_items("eggs", [a, b], [b, a])
+
+
+def photos(tmp_path):
+    """An experiment with three photos in a format that is converted."""
+    place = folder(tmp_path, "name: photos\nitems: images\n")
+    (place / "images").mkdir()
+    for k in range(3):
+        photo = saved(scene().rotate(90 * k), "HEIF", exif=exif())
+        (place / "images" / f"{k}.heic").write_bytes(photo)
+    return place
+
+
+def start(place):
+    """Read and store an experiment, as `crowd serve` does."""
+    url = database_url(None, [place])
+    with stored_pictures(url) as known:
+        made = load_experiment(place, known=known)
+    store = Store(url)
+    prepare(store, [made])
+    store.close()
+    return made
+
+
+def test_a_restart_decodes_only_new_pictures_and_tells_what_changed(tmp_path, capsys, monkeypatch):
+    place = photos(tmp_path)
+    assert len(start(place).media) == 3
+    (place / "images" / "README.txt").write_text("My photos\n")
+    capsys.readouterr()
+    asked = []
+    decode = decoding.decode_pictures
+
+    def watched(pictures, pixels):
+        asked.append(len(pictures))
+        return decode(pictures, pixels)
+
+    monkeypatch.setattr(showing, "decode_pictures", watched)
+    assert start(place).media == {}
+    said = capsys.readouterr().err
+    assert "not used: README.txt" in said
+    assert "are not those" not in said
+    (place / "images" / "0.heic").write_bytes(saved(scene(), "HEIF", quality=30))
+    start(place)
+    assert asked == [0, 1]
+    assert "changed: 0.heic" in capsys.readouterr().err
+
+
+def test_pictures_that_a_former_version_stored_as_they_are_count_as_the_same(tmp_path, capsys):
+    place = photos(tmp_path)
+    for k in range(3):
+        (place / "images" / f"{k}.heic").unlink()
+        jpeg = saved(scene().rotate(k), "JPEG", exif=exif())
+        (place / "images" / f"{k}.jpg").write_bytes(jpeg)
+    made = load_experiment(place)
+    old = [replace(item, media=f"{made.media[item.media].source}.jpg") for item in made.items]
+    store = Store(database_url(None, [place]))
+    with store.write() as connection:
+        experiments.add(connection, replace(made, items=old, media={}), 1.0)
+    store.close()
+    start(place)
+    assert "are not those" not in capsys.readouterr().err
+    (place / "images" / "2.jpg").write_bytes(saved(scene(), "JPEG", quality=20))
+    start(place)
+    assert "changed: 2.jpg" in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_shown_stops_the_start(tmp_path, capsys):
+    place = photos(tmp_path)
+    file = place / "images" / "1.heic"
+    file.write_bytes(file.read_bytes()[:200])
+    assert cli.main(["crowd", "serve", str(place), "--port", "0"]) == 2
+    assert "1 file cannot be shown: 1.heic: it is truncated" in capsys.readouterr().err
+    assert not (place / "crowd.sqlite").exists()

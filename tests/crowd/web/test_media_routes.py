@@ -7,6 +7,7 @@ import pytest
 from accelerando.crowd.store import Store, experiments
 from accelerando.crowd.store import media as files
 from accelerando.crowd.store.schema import media
+from tests.crowd.experiment.pictures import saved, scene
 from tests.crowd.web.conftest import png
 
 
@@ -95,3 +96,28 @@ def test_pictures_and_dashboard_of_a_deleted_experiment_are_gone(site, experimen
     assert client.get(picture).status_code == 404
     assert experimenter.get(f"{path}/dashboard").status_code == 404
     assert client.get("/e/gone/").status_code == 404
+
+
+def test_a_smaller_copy_is_one_of_those_that_are_offered(site, experimenter):
+    photos = [saved(scene(1300, 700).effect_spread(k + 3), "JPEG") for k in range(3)]
+    files = [("items", (f"{k}.jpg", photo)) for k, photo in enumerate(photos)]
+    files += [
+        ("items", ("README.txt", b"My photos\n")),
+        ("settings", ("experiment.yaml", b"name: photos\n")),
+    ]
+    made = experimenter.post("/api/v1/experiments", files=files)
+    assert made.status_code == 201, made.text
+    (notice,) = made.json()["notices"]
+    assert notice.startswith("not used: README.txt")
+    client = site.visitor()
+    session = client.post("/api/v1/experiments/photos/participants", json={}).json()
+    head = session["queries"][0]["head"]
+    assert head["widths"] == [480, 960]
+    small = client.get(f"{head['src']}?width=480")
+    assert small.headers["content-type"] == "image/jpeg"
+    assert "sandbox" in small.headers["content-security-policy"]
+    assert len(small.content) < len(client.get(head["src"]).content)
+    assert client.get(f"{head['src']}?width=481").status_code == 404
+    tag = {"if-none-match": small.headers["etag"]}
+    assert client.get(f"{head['src']}?width=480", headers=tag).status_code == 304
+    assert client.get(head["src"], headers=tag).status_code == 200
