@@ -160,13 +160,13 @@ def _compare(
         share * _norm(part.gradient)
         for share, part in zip([1.0, *shares], [whole, *parts], strict=True)
     )
-    apart = _norm([a.double() - b for a, b in zip(whole.gradient, combined, strict=True)])
-    difference = max(difference, apart / size if size > 1e-300 else 0.0)
+    distance = _norm([a.double() - b for a, b in zip(whole.gradient, combined, strict=True)])
+    difference = max(difference, distance / size if size > 1e-300 else 0.0)
     if _differ(whole.buffers, parts[-1].buffers, 1e-5):
         return "buffers", difference
-    together = concatenate([part.y_pred for part in parts]) if _joinable(parts) else whole.y_pred
-    same = len(leaves(together)) == len(leaves(whole.y_pred)) and not _differ(
-        leaves(whole.y_pred), leaves(together)
+    joined = concatenate([part.y_pred for part in parts]) if _joinable(parts) else whole.y_pred
+    same = len(leaves(joined)) == len(leaves(whole.y_pred)) and not _differ(
+        leaves(whole.y_pred), leaves(joined)
     )
     return ("loss" if same else "module"), difference
 
