@@ -65,6 +65,21 @@ def test_dask_stays_in_its_rooms():
     assert importers_of("dask", "distributed") <= rooms
 
 
+ROOMS_WITH_TESTS = ("_engine.", "_cluster.")
+
+
+def test_every_module_of_the_engine_and_the_cluster_is_imported_by_its_tests():
+    imported = set()
+    for file in Path(__file__).parent.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                imported |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    modules = [m for m, path in MODULES.items() if path.name != "__init__.py"]
+    mine = [m for m in modules if m.startswith(ROOMS_WITH_TESTS)]
+    assert len(mine) > 50
+    assert [m for m in mine if f"accelerando.{m}" not in imported] == []
+
+
 PRIVATE = re.compile(r"\b(torch|dist|nn|skorch|sklearn|distributed|dask)(\.\w+)*\._(?!_)\w+")
 ADAPTERS = {"_engine._torch", "_dask", "_sklearn", "estimators._skorch"}
 

@@ -181,9 +181,9 @@ def _compare(
     if 0.0 in shares:
         return None, 0.0
     difference = _apart(whole, found, shares)
-    together = concatenate([part.y_pred for part in found]) if _joinable(found) else whole.y_pred
-    same = len(leaves(together)) == len(leaves(whole.y_pred)) and not differ(
-        leaves(whole.y_pred), leaves(together)
+    joined = concatenate([part.y_pred for part in found]) if _joinable(found) else whole.y_pred
+    same = len(leaves(joined)) == len(leaves(whole.y_pred)) and not differ(
+        leaves(whole.y_pred), leaves(joined)
     )
     remembered = _apart(after_whole, [after_part], [1.0])
     if same and remembered > difference:

@@ -8,18 +8,15 @@ from typing import ClassVar
 from accelerando.monitor._moments import moments
 from accelerando.monitor._monitor import (
     UNKNOWN,
-    Monitor,
+    Averaged,
     Observation,
-    Setting,
     State,
     blend,
-    check_memory,
-    no_parts,
 )
 
 
 @dataclass(frozen=True)
-class GradientVariance(Monitor):
+class GradientVariance(Averaged):
     r"""The variance of the gradients of single rows, :math:`\operatorname{tr} \Sigma`.
 
     Parameters
@@ -46,16 +43,8 @@ class GradientVariance(Monitor):
     [{'gradient_variance': 64.0, 'gradient_square': 2.0}]
     """
 
-    memory: float = 100.0
-
     signals: ClassVar[tuple[str, ...]] = ("gradient_variance", "gradient_square")
     looks_at_parts: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_memory(self, self.memory)
-
-    def undefined(self, setting: Setting) -> str | None:
-        return no_parts(setting)
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         found = moments(seen)
@@ -70,7 +59,7 @@ class GradientVariance(Monitor):
 
 
 @dataclass(frozen=True)
-class GradientDiversity(Monitor):
+class GradientDiversity(Averaged):
     r"""The diversity of the gradients :math:`g_r` of a batch's rows.
 
     .. math:: \Delta = \frac{\sum_r \|g_r\|^2}{\|\sum_r g_r\|^2}
@@ -101,16 +90,8 @@ class GradientDiversity(Monitor):
     32.5
     """
 
-    memory: float = 100.0
-
     signals: ClassVar[tuple[str, ...]] = ("gradient_diversity", "diversity_batch_size")
     looks_at_parts: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_memory(self, self.memory)
-
-    def undefined(self, setting: Setting) -> str | None:
-        return no_parts(setting)
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         found = moments(seen)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from accelerando._validation import check_number
@@ -119,8 +120,11 @@ class Monitor(ABC):
         """Return the values of the signals after an update, and the new memory."""
 
     def undefined(self, setting: Setting) -> str | None:
-        """Return the reason why the signals are undefined in a fit; None if they are defined."""
-        return None
+        """Return the reason why the signals are undefined in a fit; None if they are defined.
+
+        A monitor that looks at the parts of a batch needs parts.
+        """
+        return no_parts(setting) if self.looks_at_parts else None
 
 
 PARTS_NEEDED = (
@@ -152,9 +156,15 @@ def no_parts(setting: Setting) -> str | None:
     return None if setting.several_ranks or setting.divisible else PARTS_NEEDED
 
 
-def check_memory(monitor: Monitor, memory: float) -> None:
-    """Raise unless a monitor's ``memory`` is a number of updates, or infinite."""
-    check_number(monitor, "memory", memory, minimum=1, also={math.inf: "math.inf (all updates)"})
+@dataclass(frozen=True)
+class Averaged(Monitor):
+    """Base class of monitors that average over the last updates."""
+
+    memory: float = 100.0
+
+    def __post_init__(self) -> None:
+        allowed = {math.inf: "math.inf (all updates)"}
+        check_number(self, "memory", self.memory, minimum=1, also=allowed)
 
 
 def blend(old: float, new: float, count: float, memory: float) -> float:

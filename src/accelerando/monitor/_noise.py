@@ -12,10 +12,8 @@ from accelerando.monitor._monitor import (
     UNKNOWN,
     Monitor,
     Observation,
-    Setting,
     State,
     blend,
-    no_parts,
 )
 
 _FEWEST = 8  # observations before their scatter is an estimate
@@ -89,9 +87,6 @@ class GradientNoiseScale(Monitor):
         allowed = f"a number of at least shortest={self.shortest!r}, in observations"
         check(enough, self, "longest", allowed, self.longest)
         check_integer(self, "every", self.every)
-
-    def undefined(self, setting: Setting) -> str | None:
-        return no_parts(setting)
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         found = moments(seen)

@@ -9,17 +9,17 @@ from typing import ClassVar
 from accelerando._validation import check_integer
 from accelerando.monitor._monitor import (
     UNKNOWN,
+    Averaged,
     Monitor,
     Observation,
     Setting,
     State,
     blend,
-    check_memory,
 )
 
 
 @dataclass(frozen=True)
-class LossTrend(Monitor):
+class LossTrend(Averaged):
     r"""The smoothed training loss and its slope, by least squares with exponential weights.
 
     A line is fitted to the losses :math:`L_{k-a}` of :math:`a` updates ago, with weights
@@ -43,12 +43,7 @@ class LossTrend(Monitor):
     -0.25
     """
 
-    memory: float = 100.0
-
     signals: ClassVar[tuple[str, ...]] = ("loss_average", "loss_trend")
-
-    def __post_init__(self) -> None:
-        check_memory(self, self.memory)
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         keep = 1.0 - 1.0 / self.memory
@@ -68,7 +63,7 @@ class LossTrend(Monitor):
 
 
 @dataclass(frozen=True)
-class Throughput(Monitor):
+class Throughput(Averaged):
     """Examples per second since the last change of the number of ranks or the batch size.
 
     Parameters
@@ -92,9 +87,6 @@ class Throughput(Monitor):
 
     signals: ClassVar[tuple[str, ...]] = ("examples_per_second", "update_seconds")
 
-    def __post_init__(self) -> None:
-        check_memory(self, self.memory)
-
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         same = (state.get("ranks"), state.get("rows")) == (seen.ranks, seen.batch_size)
         count = state["count"] if same else 0.0
@@ -113,7 +105,7 @@ class Throughput(Monitor):
 
 
 @dataclass(frozen=True)
-class CommunicationTime(Monitor):
+class CommunicationTime(Averaged):
     """The time that ranks wait for each other in an update, and its share; 0 in one process.
 
     Parameters
@@ -135,9 +127,6 @@ class CommunicationTime(Monitor):
     memory: float = 50.0
 
     signals: ClassVar[tuple[str, ...]] = ("communication_seconds", "communication_share")
-
-    def __post_init__(self) -> None:
-        check_memory(self, self.memory)
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         if math.isfinite(seen.seconds) and math.isfinite(seen.wait_seconds):

@@ -26,16 +26,25 @@ def _scaled(factor: float, signals: Signals, state: State) -> tuple[Decision | N
     return Decision(lr=signals["lr"] * factor / before), {**state, "factor": factor}
 
 
-def _reference(reference: float | None, signals: Signals, state: State) -> tuple[float, State]:
-    """Return the batch size for which the learning rate was chosen."""
-    if reference is not None:
-        return reference, state
-    state = {**state, "reference": state.get("reference", signals["wanted_batch_size"])}
-    return state["reference"], state
+@dataclass(frozen=True)
+class _Scaling(Policy):
+    """A learning rate that follows the batch, from the one that was chosen for some batch size."""
+
+    reference: float | None = None
+
+    def __post_init__(self) -> None:
+        check_number(self, "reference", self.reference, above=0, also=_FIRST)
+
+    def _reference(self, signals: Signals, state: State) -> tuple[float, State]:
+        """Return the batch size for which the learning rate was chosen."""
+        if self.reference is not None:
+            return self.reference, state
+        state = {**state, "reference": state.get("reference", signals["wanted_batch_size"])}
+        return state["reference"], state
 
 
 @dataclass(frozen=True)
-class LinearScaling(Policy):
+class LinearScaling(_Scaling):
     r"""The learning rate grows with the batch, :math:`\gamma B / B_0`.
 
     Parameters
@@ -54,18 +63,13 @@ class LinearScaling(Policy):
     0.4
     """
 
-    reference: float | None = None
-
-    def __post_init__(self) -> None:
-        check_number(self, "reference", self.reference, above=0, also=_FIRST)
-
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        reference, state = _reference(self.reference, signals, state)
+        reference, state = self._reference(signals, state)
         return _scaled(signals["wanted_batch_size"] / reference, signals, state)
 
 
 @dataclass(frozen=True)
-class SqrtScaling(Policy):
+class SqrtScaling(_Scaling):
     r"""The learning rate grows with the root of the batch, :math:`\gamma \sqrt{B / B_0}`.
 
     The rule for Adam and its relatives.
@@ -87,18 +91,13 @@ class SqrtScaling(Policy):
     0.2
     """
 
-    reference: float | None = None
-
-    def __post_init__(self) -> None:
-        check_number(self, "reference", self.reference, above=0, also=_FIRST)
-
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        reference, state = _reference(self.reference, signals, state)
+        reference, state = self._reference(signals, state)
         return _scaled(math.sqrt(signals["wanted_batch_size"] / reference), signals, state)
 
 
 @dataclass(frozen=True)
-class AdaScale(Policy):
+class AdaScale(_Scaling):
     r"""The learning rate grows with the gain of the larger batch, at most by the batch's ratio.
 
     .. math::
@@ -127,20 +126,19 @@ class AdaScale(Policy):
     0.16
     """
 
-    reference: float | None = None
     dwell: int = 20
 
     needs: ClassVar[tuple[str, ...]] = ("noise_scale",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number(self, "dwell", self.dwell, above=0)
-        check_number(self, "reference", self.reference, above=0, also=_FIRST)
 
     def monitors(self) -> tuple[Monitor, ...]:
         return (GradientNoiseScale(),)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        reference, state = _reference(self.reference, signals, state)
+        reference, state = self._reference(signals, state)
         size, noise = signals["wanted_batch_size"], signals["noise_scale"]
         rests = signals["update"] - state.get("last", -math.inf) < self.dwell
         if math.isnan(noise) or (rests and size == state.get("size")):

@@ -134,12 +134,12 @@ def count_loss(turn: Turn) -> None:
 def compare_members(turn: Turn) -> None:
     """Look whether members that share every batch still have the same model."""
     state = turn.state
-    told = list(state.told.values())
-    names = {name: None for own, _ in told for name in own}
+    compared = list(state.compared.values())
+    names = {name: None for own, _ in compared for name in own}
     new = [
         name
         for name in names
-        if len({own.get(name) for own, _ in told}) > 1 and name not in state.differing
+        if len({own.get(name) for own, _ in compared}) > 1 and name not in state.differing
     ]
     if new:
         state.differing += tuple(new)
@@ -150,7 +150,7 @@ def compare_members(turn: Turn) -> None:
             "training depends on it, the result depends on the number of ranks: train on one "
             "(max_workers=1).",
         )
-    (first, size), *others = [sizes for _, sizes in told]
+    (first, size), *others = [sizes for _, sizes in compared]
     if any(
         abs(one - first) > _DRIFT * max(size, abs(first)) or abs(other - size) > _DRIFT * size
         for one, other in others

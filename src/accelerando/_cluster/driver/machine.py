@@ -271,10 +271,10 @@ def _end_segment(turn: Turn) -> None:
         losses.count_loss(turn)
     if not state.begun:
         losses.count_unformed(turn)
-    told = list(state.told.values())
-    if any(other != told[0] for other in told):
+    compared = list(state.compared.values())
+    if any(other != compared[0] for other in compared):
         losses.compare_members(turn)
-    state.told = {}
+    state.compared = {}
     _conclude(turn)
 
 

@@ -267,7 +267,7 @@ def segment_ended(turn: Turn, event: messages.SegmentEnded) -> None:
     outcome = None if status == "silent" else event.outcome
     state.unreached = event.reason or state.unreached
     if event.sizes:
-        state.told = {**state.told, event.rank: (event.own, event.sizes)}
+        state.compared = {**state.compared, event.rank: (event.own, event.sizes)}
     _leave_segment(turn, event, broken=outcome == "lost", status="ready", outcome=outcome)
 
 

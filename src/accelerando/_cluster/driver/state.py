@@ -164,7 +164,7 @@ class DriverState:
         Segments that failed in the same update; workers that left while their rank started.
     unformed, unreached : int, str
         Process groups that could not be formed, one after the other, and why.
-    told, differing : mapping, tuple of str
+    compared, differing : mapping, tuple of str
         What members said about their models at the end of an epoch; attributes that were others.
     failure : str or None
         The error to raise when the best state was collected.
@@ -220,7 +220,9 @@ class DriverState:
     stillborn: tuple[str, ...] = ()
     unformed: int = 0
     unreached: str = ""
-    told: Mapping[RankId, tuple[Mapping[str, str], tuple[float, ...]]] = field(default_factory=dict)
+    compared: Mapping[RankId, tuple[Mapping[str, str], tuple[float, ...]]] = field(
+        default_factory=dict
+    )
     differing: tuple[str, ...] = ()
     failure: str | None = None
 

@@ -239,8 +239,8 @@ class Rank:
             error.__traceback__ = None  # its frames hold the group, which must be released
             self.leave_group()
         compares = outcome == "epoch" and command.group_size > 1 and not self.averages
-        told = self.copy.compared() if compares else ()
-        self._report_end(command.generation, outcome, self._begun, reason, *told)
+        compared = self.copy.compared() if compares else ()
+        self._report_end(command.generation, outcome, self._begun, reason, *compared)
 
     def _hold_chunks(self, command: messages.TrainSegment) -> None:
         """Hold the chunks that this segment gives to this rank; wait for those on their way."""

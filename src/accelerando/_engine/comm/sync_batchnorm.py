@@ -78,9 +78,9 @@ class BatchStatistics:
         while size > 1:
             said = [0.0] * size
             said[rank] = float(layer * _KINDS + 2 * _DTYPES.index(x.dtype) + x.requires_grad)
-            heard = [round(code) for code in self.group.sum(*said)]
-            first = min(heard) // _KINDS
-            here = [code for code in heard if code // _KINDS == first]
+            codes = [round(code) for code in self.group.sum(*said)]
+            first = min(codes) // _KINDS
+            here = [code for code in codes if code // _KINDS == first]
             if first != _LAST:
                 self._check(first, everywhere=len(here) == size, alike=len(set(here)) == 1)
             if first == layer:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from accelerando._engine.data.feed import WHOLE, Batch, Batches, Rows, Shard, batch_rows
+from accelerando._engine.data.feed import WHOLE, Batch, Batches, OrderedBatches, Rows, Shard
 
 
 def chunked_order(seed: int, epoch: int, lengths: Sequence[int]) -> Rows:
@@ -160,18 +160,15 @@ class ChunkFeed:
         return np.flatnonzero(self._index >= 0)[:1]
 
 
-class _ChunkEpoch:
+class _ChunkEpoch(OrderedBatches):
     def __init__(self, feed: ChunkFeed, order: Rows, cursor: int) -> None:
+        super().__init__(order, cursor, drop_last=feed.drop_last)
         self.feed = feed
-        self.order = order
-        self.cursor = cursor
 
     def take(self, rows: int, min_rows: int = 1) -> Batch | None:
-        start = self.cursor
-        size = batch_rows(len(self.order) - start, rows, min_rows, self.feed.drop_last)
-        if size == 0:
+        batch = self.next_rows(rows, min_rows)
+        if not len(batch):
             return None
-        self.cursor += size
-        mine = self.feed.share(self.order[start : self.cursor], WHOLE)
+        mine = self.feed.share(batch, WHOLE)
         shown = mine if len(mine) else self.feed.any_row()
-        return Batch(self.feed.gather(shown), size, shown, len(mine))
+        return Batch(self.feed.gather(shown), len(batch), shown, len(mine))

@@ -263,10 +263,8 @@ class ArrayFeed:
     def __init__(
         self, data: Any, subset: Rows | None, *, order: Order = epoch_order, drop_last: bool = False
     ) -> None:
-        self.data = data
-        self.subset = subset
-        self.order = order
-        self.drop_last = drop_last
+        self.data, self.subset = data, subset
+        self.order, self.drop_last = order, drop_last
         # Fast path for the usual case, X and y as CPU tensors: no recursion over a tree.
         self.plain = len(data) == 2 and all(
             isinstance(part, torch.Tensor) and part.is_cpu for part in data
@@ -290,23 +288,31 @@ class ArrayFeed:
         return map_leaves(lambda leaf: _select(leaf, rows, index), self.data)
 
 
-class _ArrayEpoch:
+class OrderedBatches:
+    """The rest of an epoch whose rows are in a known order."""
+
+    def __init__(self, order: Rows, cursor: int, *, drop_last: bool) -> None:
+        self.order, self.cursor, self.drop_last = order, cursor, drop_last
+
+    def next_rows(self, rows: int, min_rows: int) -> Rows:
+        """Return the rows of the next global batch; none at the end of the epoch."""
+        start = self.cursor
+        self.cursor += batch_rows(len(self.order) - start, rows, min_rows, self.drop_last)
+        return self.order[start : self.cursor]
+
+
+class _ArrayEpoch(OrderedBatches):
     def __init__(self, feed: ArrayFeed, order: Rows, cursor: int, shard: Shard) -> None:
-        self.feed = feed
-        self.order = order
-        self.cursor = cursor
-        self.shard = shard
+        super().__init__(order, cursor, drop_last=feed.drop_last)
+        self.feed, self.shard = feed, shard
 
     def take(self, rows: int, min_rows: int = 1) -> Batch | None:
-        start = self.cursor
-        size = batch_rows(len(self.order) - start, rows, min_rows, self.feed.drop_last)
-        if size == 0:
+        start, batch = self.cursor, self.next_rows(rows, min_rows)
+        if not len(batch):
             return None
-        self.cursor += size
-        batch = self.order[start : self.cursor]
         mine = self.shard.of(batch, start)
         shown = mine if len(mine) else batch[:1]
-        return Batch(self.feed.gather(shown), size, shown, len(mine))
+        return Batch(self.feed.gather(shown), len(batch), shown, len(mine))
 
 
 def _select(leaf: Any, rows: Rows, index: torch.Tensor) -> torch.Tensor:

@@ -24,9 +24,9 @@ from accelerando._engine.data.feed import (
     Batches,
     Feed,
     Order,
+    OrderedBatches,
     Rows,
     Shard,
-    batch_rows,
     choose_feed,
     epoch_order,
 )
@@ -212,7 +212,7 @@ class _GivenOrder:
         return len(self.rows)
 
 
-class _LoaderEpoch:
+class _LoaderEpoch(OrderedBatches):
     def __init__(
         self,
         feed: LoaderFeed,
@@ -222,20 +222,15 @@ class _LoaderEpoch:
         shard: Shard,
         place: tuple[int, int],
     ) -> None:
-        self.feed = feed
-        self.buffer = buffer
-        self.order = order
-        self.cursor = cursor
-        self.shard = shard
+        super().__init__(order, cursor, drop_last=feed.drop_last)
+        self.feed, self.buffer, self.shard = feed, buffer, shard
         self.place = place  # seed and epoch
 
     def take(self, rows: int, min_rows: int = 1) -> Batch | None:
-        start = self.cursor
-        size = batch_rows(len(self.order) - start, rows, min_rows, self.feed.drop_last)
-        if size == 0:
+        start, batch = self.cursor, self.next_rows(rows, min_rows)
+        size = len(batch)
+        if not size:
             return None
-        self.cursor += size
-        batch = self.order[start : self.cursor]
         mine = self.shard.of(batch, start)
         if not len(mine):
             return Batch(self.feed.gather(batch[:1]), size, batch[:1], 0)

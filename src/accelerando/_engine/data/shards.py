@@ -179,8 +179,8 @@ def interleave(chunks: Iterator[Any], workers: int, *, items: bool) -> Iterator[
         places = [(row, worker) for worker, rows in enumerate(lengths) for row in range(rows)]
         order = sorted(range(len(places)), key=places.__getitem__)
         if items:
-            together = [item for chunk in group for item in chunk]
-            yield [together[place] for place in order]
+            joined = [item for chunk in group for item in chunk]
+            yield [joined[place] for place in order]
         else:
             index = torch.tensor(order)
             yield map_leaves(_taking(index), concatenate(group))

@@ -302,8 +302,8 @@ class StreamEpoch:
         said = [0.0] * (len(numbers) * size)
         for place, number in enumerate(numbers):
             said[place * size + rank] = number
-        heard = self._sum(*said)
-        return [heard[place * size : (place + 1) * size] for place in range(len(numbers))]
+        sums = self._sum(*said)
+        return [sums[place * size : (place + 1) * size] for place in range(len(numbers))]
 
     def _release(self, mine: int, size: int) -> Batch:
         """Return this rank's rows of the next batch; one that does not count if it has none."""
