@@ -1,7 +1,9 @@
 """Backups of a server."""
 
 import argparse
+import json
 import stat
+import zipfile
 
 import pytest
 from sqlalchemy import select
@@ -77,6 +79,39 @@ def test_a_wrong_key_or_a_full_database_is_refused_and_nothing_is_stored(moved, 
     with pytest.raises(ValueError, match="empty database"):
         restore(moved.store, tmp_path / "b.zip", tmp_path / "b.key")
     assert moved.n_answers() == 3
+
+
+def changed(file, name, content):
+    """The backup with another content of one entry; None leaves it out."""
+    with zipfile.ZipFile(file) as old:
+        entries = {entry: old.read(entry) for entry in old.namelist()}
+    entries[name] = content
+    with zipfile.ZipFile(file, "w") as new:
+        for entry, data in entries.items():
+            if data is not None:
+                new.writestr(entry, data)
+
+
+def test_nobody_adds_an_account_to_a_backup(moved, tmp_path):
+    """With the key file, an account that somebody had written into the backup was restored."""
+    file, key = tmp_path / "b.zip", tmp_path / "b.key"
+    with zipfile.ZipFile(file) as bundle:
+        server = json.loads(bundle.read("server.json"))
+    mallory = {**server["experimenter"][0], "name": "mallory", "admin": True}
+    tampered = {**server, "experimenter": [*server["experimenter"], mallory]}
+    changed(file, "server.json", json.dumps(tampered))
+    other = Store(f"sqlite:///{tmp_path}/other.sqlite")
+    with pytest.raises(ValueError, match="or it was changed"):
+        restore(other, file, key)
+    with other.read() as connection:
+        assert experiments.names(connection) == []
+    changed(file, "server.seal", None)  # as in backups of earlier versions
+    with pytest.warns(UserWarning, match="accounts"):
+        assert restore(other, file, key) == ["eggs"]
+    with other.write() as connection:
+        assert not accounts.has_account(connection)
+        assert other.secret(connection) == moved.secret
+    other.close()
 
 
 def test_the_command_prints_links_that_work(store, tmp_path, capsys):

@@ -137,6 +137,10 @@ def test_links_and_passwords_in_a_zip_are_refused():
         link.external_attr = 0o120777 << 16
         archive.writestr(link, "/etc/passwd")
     assert "is a link" in problems(stream.getvalue())
+    locked = bytearray(zipped({"a.png": png()}))
+    for start, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        locked[locked.index(start) + place] |= 1  # the flag of both headers
+    assert "has a password" in problems(bytes(locked))
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,9 @@ def test_other_methods_reach_nothing(site, method):
     admin = site.experimenter()
     for path in (API, f"{API}/pause", f"{API}/dashboard", "/experiments"):
         assert admin.request(method, path).status_code == 405
+    stranger = site.visitor()
+    for path in ("/", "/e/eggs/", "/sign-in", "/health", "/metrics", f"{API}/queries"):
+        assert stranger.request(method, path).status_code == 405, path
     override = {"x-http-method-override": "DELETE", "x-method-override": "DELETE"}
     assert admin.get(API, headers=override, params={"_method": "DELETE"}).status_code == 200
     assert admin.get(API).status_code == 200

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import hmac
 import json
 import os
 import re
 import tempfile
 import time
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -25,9 +27,11 @@ from accelerando.crowd.store.schema import audit, experimenter, meta, participan
 __all__ = ["backup", "restore", "run_backup", "run_links", "run_restore"]
 
 _SERVER_FILE = "server.json"
+_SEAL_FILE = "server.seal"
+_MOST_SERVER_BYTES = 2**30
 _SERVER = (experimenter, audit)
-# A backup is a trusted file, so only the disk limits its size.
-_LIMITS = Limits(total_bytes=2**40, file_bytes=2**40, ratio=1e6)
+# The disk limits the size of a backup; what is packed in it may not be many times as large.
+_LIMITS = Limits(total_bytes=2**40, file_bytes=2**40)
 
 
 def backup(store: Store, file: Path, key_file: Path | None = None) -> list[str]:
@@ -57,7 +61,9 @@ def backup(store: Store, file: Path, key_file: Path | None = None) -> list[str]:
                 ]
                 for table in _SERVER
             }
-            bundle.writestr(_SERVER_FILE, json.dumps({"key": _fingerprint(secret), **rows}))
+            server = json.dumps({"key": _fingerprint(secret), **rows}).encode()
+            bundle.writestr(_SERVER_FILE, server)
+            bundle.writestr(_SEAL_FILE, _seal(secret, server))
             for name in names:
                 with tempfile.TemporaryFile() as one:
                     archive.write_archive(connection, stored.find(connection, name), one)
@@ -85,19 +91,23 @@ def restore(store: Store, file: Path, key_file: Path | None = None) -> list[str]
     Raises
     ------
     ValueError
-        The key file does not belong to the backup, or the database is not empty.
+        The key file does not belong to the backup, the accounts in it are not those that the server
+        wrote, or the database is not empty.
     """
     restored = []
     with zipfile.ZipFile(file) as bundle, store.write() as connection:
         entries = bundle.namelist()
         if "manifest.json" in entries:
-            parts = [file.read_bytes()]
-        else:
-            parts = [bundle.read(entry) for entry in entries if entry.endswith(".zip")]
+            parts = iter([file.read_bytes()])
+        else:  # one at a time: each is read into memory
+            parts = (bundle.read(entry) for entry in entries if entry.endswith(".zip"))
         if key_file is not None:
             if _SERVER_FILE not in entries:
                 raise ValueError("This file has no accounts; restore it without --key-file.")
-            _restore_server(connection, bundle.read(_SERVER_FILE), key_file)
+            if bundle.getinfo(_SERVER_FILE).file_size > _MOST_SERVER_BYTES:
+                raise ValueError(f"{_SERVER_FILE} is too large for accounts and an audit log.")
+            seal = bundle.read(_SEAL_FILE) if _SEAL_FILE in entries else b""
+            _restore_server(connection, bundle.read(_SERVER_FILE), seal, key_file)
         for data in parts:
             one = archive.read_archive(data, _LIMITS)
             name = one.made.settings.name
@@ -107,10 +117,13 @@ def restore(store: Store, file: Path, key_file: Path | None = None) -> list[str]
     return restored
 
 
-def _restore_server(connection: Connection, data: bytes, key_file: Path) -> None:
-    kept = json.loads(data)
+def _restore_server(connection: Connection, data: bytes, seal: bytes, key_file: Path) -> None:
     text = key_file.read_text().strip()
-    if not re.fullmatch("[0-9a-f]{64}", text) or _fingerprint(bytes.fromhex(text)) != kept["key"]:
+    secret = bytes.fromhex(text) if re.fullmatch("[0-9a-f]{64}", text) else b""
+    # Whoever can write to the place of the backups could otherwise add an account of their own.
+    if not secret or (seal and not hmac.compare_digest(seal, _seal(secret, data))):
+        raise ValueError(f"{key_file.name} is not the key file of this backup, or it was changed.")
+    if not seal and json.loads(data)["key"] != _fingerprint(secret):
         raise ValueError(f"{key_file.name} is not the key file of this backup.")
     if connection.execute(select(participant.c.id).limit(1)).first() or stored.names(connection):
         raise ValueError(
@@ -118,16 +131,24 @@ def _restore_server(connection: Connection, data: bytes, key_file: Path) -> None
         )
     connection.execute(delete(meta).where(meta.c.key == "secret"))
     connection.execute(meta.insert().values(key="secret", value=text))
+    if not seal:
+        warnings.warn(
+            "The accounts in this backup have no seal (earlier versions made none): anybody "
+            "could have changed them. They and the audit log are left out. The next start of the "
+            "server makes an account.",
+            stacklevel=2,
+        )
+        return
+    kept = json.loads(data)
     for table in _SERVER:
         connection.execute(delete(table))
-        # In backups of former versions every account may do everything.
-        former = {"admin": True} if table is experimenter else {}
-        rows = [
-            {name: value for name, value in (former | row).items() if name in table.c}
-            for row in kept[table.name]
-        ]
-        if rows:
-            connection.execute(table.insert(), rows)
+        if kept[table.name]:
+            connection.execute(table.insert(), kept[table.name])
+
+
+def _seal(secret: bytes, data: bytes) -> bytes:
+    """Return a keyed hash of the accounts in a backup."""
+    return hmac.digest(secret, b"accounts of a backup " + data, "sha256").hex().encode()
 
 
 def _fingerprint(secret: bytes) -> str:
@@ -149,7 +170,7 @@ def run_restore(options: argparse.Namespace) -> int:
     store = _open(options, new=True)
     try:
         names = restore(store, options.file, options.key_file)
-    except (ApiError, zipfile.BadZipFile) as error:
+    except (ApiError, zipfile.BadZipFile, NotImplementedError) as error:
         raise ValueError(str(error)) from None
     finally:
         store.close()
