@@ -36,7 +36,14 @@ _REAL = (
 _SECOND_TRY = ("tests/crowd/pages/",)
 
 # They start first when two processes share the files, so that none of these is alone at the end.
-_LONG = (*_REAL, "tests/test_docs.py", "tests/test_examples.py", "tests/contracts/")
+_LONG = (
+    *_REAL,
+    "tests/test_docs.py",
+    "tests/test_examples.py",
+    "tests/contracts/",
+    "tests/estimators/test_skorch_suite.py",
+    "tests/reference/",
+)
 
 start_workers_warm()
 

@@ -1,5 +1,6 @@
 """Every example runs, in a process of its own, without a warning."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,21 +8,31 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def runner():
+    """A process that runs scripts; importing what they need takes longer than most of them."""
+    with subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "tests.run_warm"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},  # two waiting threads are slow on busy cores
+    ) as process:
+        yield process
+        process.stdin.close()
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},  # two waiting threads are slow on busy cores
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+def test_example_runs(path, tmp_path, runner):
+    print(json.dumps([str(path), str(tmp_path)]), file=runner.stdin, flush=True)
+    code, output, errors = json.loads(runner.stdout.readline())
+    assert code == 0, errors
+    assert output
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -1,12 +1,12 @@
 """DDP all-reduce: layers that are skipped now and then."""
 
-import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 
 import pytest
 import torch
 import torch.distributed as dist
+from distributed.utils import get_mp_context
 from torch import nn
 
 from accelerando._engine.comm.process_group import ProcessGroup, form
@@ -113,8 +113,8 @@ def with_power(path, rank):
 
 def test_layers_that_are_skipped_with_power_sgd(tmp_path):
     """In real processes: PyTorch's hook seeds the generator that ranks as threads would share."""
-    path, start = str(tmp_path / "store"), multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=start) as pool:
+    path = str(tmp_path / "store")
+    with ProcessPoolExecutor(2, mp_context=get_mp_context()) as pool:  # warm, see tests/warm.py
         waiting = [pool.submit(with_power, path, rank) for rank in range(2)]
         first, second = (one.result(timeout=100) for one in waiting)
     assert first == second
