@@ -17,21 +17,24 @@ from unittest import mock
 
 import pytest
 
-OURS, OUTPUT = "SKORCH_SUITE_OURS", "SKORCH_SUITE_OUTPUT"
+OURS, OUTPUT, WHOLE = "SKORCH_SUITE_OURS", "SKORCH_SUITE_OUTPUT", "SKORCH_SUITE_WHOLE"
 CLASSES = (
     "NeuralNet",
     "NeuralNetBinaryClassifier",
     "NeuralNetClassifier",
     "NeuralNetRegressor",
 )
-# Folders, files and classes that do not run here, with either library.
+# Folders and files that do not run here, with either library.
 LEFT_OUT = {
     "llm": "needs transformers, and downloads language models",
     "test_hf.py": "needs tokenizers and transformers",
     "test_cli.py": "needs fire; skorch skips these tests without it",
     "test_probabilistic.py": "needs gpytorch; skorch skips these tests without it",
-    "TestDistributedHistoryMultiprocessing": "trains in processes that import skorch anew, so "
-    "skorch's own class trains in either case",
+}
+# Classes that the benchmark runs, and the test suite does not.
+SLOW = {
+    "TestDistributedHistoryMultiprocessing": "trains in new processes, which import skorch's own "
+    "class in either case: four tests that start ten processes",
 }
 FAIL_WITH_SKORCH = {
     "test_net.py::TestNeuralNet::test_pickle_load[False]",
@@ -66,20 +69,22 @@ DIFFERENT = {
 }
 
 
-def run(*, ours: bool) -> dict[str, str]:
+def run(*, ours: bool, whole: bool = False) -> dict[str, str]:
     """Return the outcome of every test: passed, failed, skipped or error.
 
     Parameters
     ----------
     ours : bool
         Whether our classes stand in for skorch's.
+    whole : bool, default=False
+        Whether the classes in ``SLOW`` run, too.
     """
     here = Path(__file__).parent
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "outcomes.json")
         path = os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {**os.environ, OUTPUT: str(output), OURS: str(int(ours)), "PYTHONPATH": path}
-        environment["OMP_NUM_THREADS"] = "1"
+        environment |= {"OMP_NUM_THREADS": "1", WHOLE: str(int(whole))}
         command = [
             *(sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", folder, "-q"),
             # One process: the imports of a second one cost more than it saves.
@@ -139,7 +144,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = [item for item in items if not LEFT_OUT.keys() & set(item.nodeid.split("::"))]
+    if os.environ.get(WHOLE) != "1":
+        items[:] = [item for item in items if not SLOW.keys() & set(item.nodeid.split("::"))]
 
 
 def pytest_runtest_logreport(report: object) -> None:

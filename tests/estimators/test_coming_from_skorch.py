@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import accelerando
+from accelerando.batch_size import GeoDamp
 from accelerando.exceptions import NotFiniteError, UnsupportedError
 
 PAGE = Path(__file__).parents[2] / "docs/coming-from-skorch.md"
@@ -158,9 +160,15 @@ def own_get_iterator_or_a_function():
 
     net = regressor(accelerando, iterator_train=whole, batch_size=4).fit(X, X[:, :1])
     assert net.position_.update == 1
-    net = regressor(accelerando, iterator_train=whole, client=object())
-    with pytest.raises((UnsupportedError, TypeError), match="client"):
-        net.fit(X, X[:, :1])
+    for params, what in (
+        ({"client": SimpleNamespace(scheduler_info=dict)}, "ranks on a cluster"),
+        ({"batch_size": GeoDamp()}, "a batch-size policy"),
+    ):
+        net = regressor(accelerando, iterator_train=whole, **params)
+        with pytest.raises(UnsupportedError, match=f"decides the batches itself: {what}"):
+            net.fit(X, X[:, :1])
+    with pytest.raises(UnsupportedError, match="itself: sample_weight"):
+        regressor(accelerando, iterator_train=whole).fit(X, X[:, :1], sample_weight=np.ones(40))
 
 
 LINES = [

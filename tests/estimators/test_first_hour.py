@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -33,6 +34,7 @@ ROOT = str(Path(accelerando.__file__).parent)
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4)).astype("float32")
 Y = (X[:, 0] > 0).astype("int64")
+DAY = pd.Timestamp("2026-01-01")
 WITH_NAN = X.copy()
 WITH_NAN[5, 0] = np.nan
 
@@ -195,6 +197,13 @@ PARAMETERS = [
     ({"module": Empty}, "Empty has no parameters"),
     ({"module": nn.Linear}, "module=Linear needs more module__x parameters"),
     ({"criterion": None}, "'criterion' .* Got None"),
+    ({"criterion": "cross_entropy"}, "'criterion' .* Got 'cross_entropy'"),
+    ({"criterion": nn.NLLLoss}, "NLLLoss takes the logarithm .* those of Net are no probabilit"),
+    ({"criterion__weight": np.ones(2)}, "'criterion__weight' .* must be a tensor"),
+    (
+        {"criterion__weight": torch.ones(2).double()},
+        "weight of the criterion CrossEntropyLoss is float64, .* computes with float32",
+    ),
     ({"criterion": nn.functional.cross_entropy}, "'criterion' .* a class"),
     ({"optimizer": "sgd"}, "'optimizer' .* Got 'sgd'"),
     (
@@ -293,6 +302,13 @@ def test_lists_name_parameters_that_exist(params, listed):
 
 DATA = [
     ((X, Y[:-5]), {}, "X has 60 rows and y has 55"),
+    ((X, np.array([None, *["a"] * 59])), {}, "y holds None or nan in 1 of the 60 rows"),
+    ((X, np.array([7, *["a"] * 59], object)), {}, "of the types int and str, which have no order"),
+    ((list(zip(X, Y, strict=True)), Y), {}, "wrap it in skorch.helper.SliceDataset"),
+    (([X, Y], Y), {}, "list of 2 arrays, .* number 1 has one dimension"),
+    (({"x": X, "z": X}, Y), {}, "unexpected keyword argument 'z'.* Those of X are x, z"),
+    ((pd.DataFrame(X, columns=[*"abcd"]).assign(t=DAY), Y), {}, "columns t of X hold no numbers"),
+    ((X.astype("timedelta64[s]"), Y), {}, "X has the type timedelta64"),
     ((X,), {}, "NeuralNetClassifier requires y"),
     ((X[:0], Y[:0]), {}, "X is empty"),
     ((X[:1], Y[:1]), {}, "X has 1 row, .* Pass train_split=None"),
@@ -350,6 +366,36 @@ def test_nan_in_a_target(line):
     assert "y holds nan or inf in 1 of the" in text
 
 
+def test_dates_as_a_target(line):
+    dates = np.full(len(line[0]), DAY.to_numpy())
+    assert "y has the type datetime64" in sentence_of(lambda: regressor().fit(line[0], dates))
+
+
+def test_words_that_an_own_loss_passes_on():
+    class Own(NeuralNetClassifier):
+        def get_loss(self, y_pred, y_true, *args, **kwargs):
+            return super().get_loss(y_pred, y_true, *args, **kwargs)
+
+    net = Own(Net, criterion=nn.CrossEntropyLoss, verbose=0)
+    assert "y holds words" in sentence_of(lambda: net.fit(X, np.where(Y, "a", "b")))
+
+
+def test_errors_of_later_updates():
+    tokens = np.zeros((60, 3), "int64")
+    tokens[50] = 9
+    net = net_with(partial(nn.EmbeddingBag, 9, 2), iterator_train__shuffle=False, train_split=None)
+    assert "cannot compute a batch of X" in sentence_of(lambda: net.fit(tokens, Y))
+    assert net.position_.update == 3
+    net = net_with().fit(X, Y)
+    assert "y holds the class 2" in sentence_of(lambda: net.partial_fit(X, np.arange(60) % 3))
+
+
+def test_nothing_to_predict():
+    net = net_with().fit(X, Y)
+    for method in (net.predict, net.predict_proba, net.forward):
+        assert "there is nothing to predict" in sentence_of(lambda: method(X[:0]))  # noqa: B023
+
+
 def test_nan_in_validation_rows_only():
     net = net_with(train_split=predefined_split(SkorchDataset(WITH_NAN, Y)))
     with pytest.warns(UserWarning, match="validation rows is nan, and training continues"):
@@ -376,6 +422,45 @@ def test_other_errors_of_the_first_update():
     assert "criterion__reduction='mean'" in text
     norm = {"module__inputs": 4, "module__outputs": 2, "module__norm": True, "batch_size": 1}
     assert "BatchNorm" in sentence_of(lambda: net_with(MLP, **norm).fit(X, Y))
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda X: list(torch.from_numpy(X))])
+def test_lists_of_rows(kind):
+    net, plain = net_with().fit(kind(X), list(Y)), net_with().fit(X, Y)
+    assert torch.equal(net.module_.layers[0].weight, plain.module_.layers[0].weight)
+    assert np.array_equal(net.predict(kind(X)), plain.predict(X))
+    halves = [X[:, :2], X[:, 2:]]
+    net = net_with(Returning, module__change=abs, dataset=lambda X, y: SkorchDataset(X[0], y))
+    assert len(net.fit([X, *halves], Y).history) == 2  # several inputs stay what they are
+
+
+# -- the classes that partial_fit is given ---------------------------------------------------------
+
+NAMES = np.array(["ant", "bee", "cat"])
+
+
+def test_classes_of_partial_fit():
+    later = np.arange(60) % 3
+    net = net_with(nn.Linear(4, 3), train_split=None)
+    net.partial_fit(X, NAMES[Y], classes=NAMES[::-1])
+    assert net.classes_.tolist() == NAMES.tolist()
+    net.partial_fit(X, NAMES[later], classes=NAMES)
+    module = nn.Linear(4, 3)
+    given = net_with(module, classes=NAMES.tolist(), train_split=None)
+    numbered = net_with(module, train_split=None).partial_fit(X, Y, classes=[0, 1, 2])
+    assert numbered.classes_.tolist() == [0, 1, 2]
+    assert set(net.predict(X)) <= set(NAMES)
+    assert given.fit(X, NAMES[Y]).classes_.tolist() == net.classes_.tolist()
+    with pytest.raises(ValueError, match=r"classes=\['ant', 'bee'\], and the training so far"):
+        net.partial_fit(X, NAMES[Y], classes=NAMES[:2])
+    with pytest.raises(ValueError, match="y holds 'dog', which is none of the classes"):
+        net.partial_fit(X, np.full(60, "dog"))
+
+
+def test_plain_classes_after_named_ones():
+    net = net_with().fit(X, 10 * Y)
+    with pytest.raises(ValueError, match=r"y holds 1, which is none of the classes \[0, 10\]"):
+        net.partial_fit(X, Y)
 
 
 # -- data sets ------------------------------------------------------------------------------------

@@ -91,3 +91,23 @@ def test_a_large_map_of_a_file_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs, "LARGEST_COPY", 10)
     with pytest.raises(ValueError, match="converting it would read all of it"):
         regressor().fit(mapped, np.ones(20))
+
+
+def test_inputs_are_converted_once_per_fit(monkeypatch):
+    X, y = np.random.default_rng(0).random((40, 3)), np.arange(40) % 2 == 0
+    kinds = {"float64": X, "int32": (9 * X).astype("int32"), "frame": pd.DataFrame(X)}
+    real, seen = inputs.cast, []
+
+    def counted(leaf, wanted):
+        found = real(leaf, wanted)
+        if found is not leaf:
+            seen.append(len(leaf))
+        return found
+
+    monkeypatch.setattr(inputs, "cast", counted)
+    for features in kinds.values():
+        for epochs in (1, 4):
+            seen.clear()
+            regressor(max_epochs=epochs, batch_size=8).fit(features, y)
+            assert seen.count(40) == 1  # and a few rows, to ask the module what it computes with
+            assert len(seen) <= 3

@@ -136,8 +136,9 @@ class Lengths(NeuralNet):
         return nn.functional.mse_loss(y_pred[:, 0], lengths)
 
 
-def test_objects_as_targets_with_an_own_loss(line):
-    words = np.array(["a" * (i % 5) for i in range(len(line[0]))], dtype=object)
+@pytest.mark.parametrize("dtype", [object, str])
+def test_objects_as_targets_with_an_own_loss(line, dtype):
+    words = np.array(["a" * (i % 5) for i in range(len(line[0]))], dtype=dtype)
     net = fit(Lengths, line[0], words, criterion=nn.MSELoss, max_epochs=20)
     assert net.history[-1]["train_loss"] < net.history[0]["train_loss"]
 

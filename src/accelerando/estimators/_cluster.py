@@ -267,10 +267,11 @@ def _forget(net: Any, earlier: int, known: int, memories: Any) -> None:
 
 
 def _checking(net: Any, fit: Fit, dataset: Any) -> Callable[[bool], None]:
-    """Return what looks at the model and at the data before each epoch."""
+    """Return what looks at the callbacks, the model and the data before each epoch."""
     sent = describe_data(dataset)
 
     def check(changed: bool) -> None:
+        check_callbacks(net)  # one may have been appended
         if changed:
             check_division(net, fit)
         now = describe_data(dataset)

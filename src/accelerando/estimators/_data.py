@@ -249,12 +249,21 @@ def settle_lazy(net: Any, feed: Feed, fit_params: Mapping[str, Any], seed: int) 
         forward_of(net, fit_params)(net.module_, rows())
 
 
-def open_inputs(net: Any, X: Any, y: Any) -> tuple[Any, Any]:
-    """Return what a factory or Dask arrays stand for: a Dataset, or chunks on the cluster."""
+def open_inputs(net: Any, X: Any, y: Any, classes: Any) -> tuple[Any, Any]:
+    """Return what was passed as a Dataset, as arrays, or as chunks on the cluster."""
     if isinstance(y, list) and not y:
         raise ValueError("There are no training examples: y is empty.")
+    if classes is not None:
+        from accelerando.estimators._targets import know_classes
+
+        know_classes(net, classes)
     if not hasattr(X, "__dask_graph__"):
-        return FactoryDataset(X), y
+        plain = hasattr(X, "__getitem__") or hasattr(X, "__array__")
+        if isinstance(X, type) or (callable(X) and not plain):
+            return FactoryDataset(X), y
+        from accelerando.estimators._inputs import stacked
+
+        return stacked(X, y)
     chunks = chunks_of(net, X, y)
     if chunks.classes is not None:
         net.classes_inferred_ = chunks.classes

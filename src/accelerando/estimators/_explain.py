@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.base import is_classifier
 from skorch.dataset import Dataset as SkorchDataset
@@ -19,8 +21,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from accelerando._validation import did_you_mean, parameter_error
-from accelerando.estimators._skorch import has_custom_loss
-from accelerando.exceptions import UnsupportedError
+from accelerando.estimators._data import labels_of, sample_rows
+from accelerando.estimators._probe import is_distribution
+from accelerando.estimators._skorch import criterion_of, has_custom_loss, module_of
+from accelerando.exceptions import NotFiniteError, UnsupportedError
 
 # -- components -----------------------------------------------------------------------------------
 
@@ -37,7 +41,12 @@ def explain_components(net: Any, error: Exception) -> None:
         ("optimizer", "a class of torch.optim, such as torch.optim.SGD"),
     ):
         given = getattr(net, name)
-        if name == "criterion" and isinstance(given, str) and is_classifier(net):
+        buffer = re.search(r"cannot assign '.*' object to buffer '(\w+)'", str(error))
+        if buffer and f"{name}__{buffer[1]}" in vars(net):
+            value = getattr(net, f"{name}__{buffer[1]}")
+            allowed = "a tensor: torch.as_tensor(..., dtype=torch.float32)"
+            raise parameter_error(net, f"{name}__{buffer[1]}", allowed, value) from None
+        if name == "criterion" and is_classifier(net) and given == "auto":
             continue
         if isinstance(given, torch.optim.Optimizer):
             what += " (not an instance: its settings are optimizer__x parameters)"
@@ -185,7 +194,7 @@ def look_at_inputs(net: Any, X: Any, y: Any) -> Any:
         return _labels(net, X) if y is None else y
     own = net.dataset is not SkorchDataset or net.get_params_for("iterator_train").get("collate_fn")
     own = own or has_custom_loss(net)
-    if not own and getattr(getattr(X, "dtype", None), "kind", "f") in "OUSM":
+    if not own and getattr(getattr(X, "dtype", None), "kind", "f") in "OUSMm":
         raise ValueError(
             f"X has the type {X.dtype}, and a module computes with numbers. Convert or encode it: "
             "X.astype('float32'), or scikit-learn's OneHotEncoder."
@@ -197,7 +206,9 @@ def look_at_inputs(net: Any, X: Any, y: Any) -> Any:
                 "what is to be learned, or a Dataset of pairs (X, y) as X."
             )
         return y
-    names = getattr(getattr(y, "dtype", None), "kind", "f") in "US"
+    if is_classifier(net) and not own:
+        _check_labels(y)
+    names = getattr(getattr(y, "dtype", None), "kind", "f") in "USMm"
     if names and not own and not is_classifier(net):
         raise ValueError(
             f"y has the type {y.dtype}, and the loss of {type(net).__name__} computes with "
@@ -205,6 +216,25 @@ def look_at_inputs(net: Any, X: Any, y: Any) -> Any:
         )
     _check_lengths(X, y)
     return y
+
+
+def _check_labels(y: Any) -> None:
+    """Refuse missing labels, and those that have no order."""
+    if getattr(getattr(y, "dtype", None), "kind", "f") not in "OUSMm":
+        return
+    labels = np.asarray(y).reshape(-1)
+    missing = int(pd.isna(labels).sum())
+    if missing:
+        raise ValueError(
+            f"Input y contains NaN: y holds None or nan in {missing} of the {len(labels)} rows. "
+            "Remove these rows."
+        )
+    kinds = sorted({type(label).__name__ for label in labels.tolist()})
+    if len(kinds) > 1 and "str" in kinds:
+        raise ValueError(
+            f"y holds labels of the types {' and '.join(kinds)}, which have no order. Convert "
+            "them: y.astype(str)."
+        )
 
 
 def _check_lengths(X: Any, y: Any) -> None:
@@ -230,8 +260,6 @@ def _labels(net: Any, X: Any) -> Any:
     """Return the labels of a data set that has them at hand; infer the classes of any other one."""
     if not hasattr(type(net), "classes_"):
         return None
-    from accelerando.estimators._data import labels_of
-
     labels = labels_of(X)
     if labels is not None or isinstance(X, IterableDataset) or not net.train_split:
         return labels
@@ -290,3 +318,25 @@ def split_otherwise(net: Any, X: Any, y: Any, params: Mapping[str, Any], error: 
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{type(value).__name__}"
+
+
+# -- training -------------------------------------------------------------------------------------
+
+
+def explain_not_finite(net: Any, fit: Any, error: NotFiniteError) -> None:
+    """Name the criterion in the message, if it takes the logarithm of what are no probabilities."""
+    before, found, _ = str(error).partition(" Lower lr")
+    takes_log = is_classifier(net) and isinstance(criterion_of(net), nn.NLLLoss)
+    rows = sample_rows(fit.feed)
+    if not found or not takes_log or has_custom_loss(net) or rows is None:
+        return
+    with torch.no_grad():
+        net._set_training(False)
+        outputs = net.infer(rows(), **fit.spec.fit_params)
+    outputs = outputs[0] if isinstance(outputs, tuple) else outputs
+    if not is_distribution(outputs):
+        error.args = (
+            f"{before} criterion=NLLLoss takes the logarithm of the outputs, and those of "
+            f"{type(module_of(net)).__name__} are no probabilities. Pass "
+            "criterion=nn.CrossEntropyLoss, which takes logits, or let forward end in softmax.",
+        )

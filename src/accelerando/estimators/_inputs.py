@@ -108,6 +108,57 @@ def as_arrays(net: Any, X: Any, y: Any) -> tuple[Any, Any]:
     return X, look_at_inputs(net, X, y)
 
 
+def stacked(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return lists of rows, and of single targets, as arrays; several inputs as they are.
+
+    Parameters
+    ----------
+    X, y : object
+        What was passed. A list of as many arrays as there are targets holds rows, unless each of
+        them has as many rows.
+    """
+    if isinstance(y, list | tuple) and y and all(_shape_of(one) == () for one in y):
+        y = _stack(y)
+    if not isinstance(X, list | tuple) or not X:
+        return X, y
+    if all(isinstance(one, list | tuple) and any(map(_shape_of, one)) for one in X):
+        raise ValueError(
+            f"X is a {type(X).__name__} of tuples of arrays. For several inputs of forward pass a "
+            "dictionary of arrays. scikit-learn makes such a list of a Dataset: wrap it in "
+            "skorch.helper.SliceDataset."
+        )
+    if any(_shape_of(one) is None for one in X):
+        return X, y
+    rows = len(y) if hasattr(y, "__len__") else None
+    if len(X) == rows and _shape_of(X[0])[:1] != (rows,) and len(set(map(_shape_of, X))) == 1:
+        return _stack(X), y
+    flat = [number for number, one in enumerate(X) if len(_shape_of(one)) == 1]
+    if flat:
+        raise ValueError(
+            f"X is a {type(X).__name__} of {len(X)} arrays, which are several inputs of forward, "
+            f"and number {flat[0]} has one dimension. For rows pass np.stack(X); for several "
+            "inputs, a dictionary or columns (array.reshape(-1, 1))."
+        )
+    return X, y
+
+
+def _shape_of(item: Any) -> Any:
+    """Return the shape of an array, a tensor or a NumPy scalar; None for anything else."""
+    is_array = isinstance(item, np.ndarray | np.generic | torch.Tensor)
+    return tuple(item.shape) if is_array else None
+
+
+def _are_rows(X: Any, n_features: int | None) -> bool:
+    """Return True for a list of rows with as many features as those of the fit."""
+    return n_features is not None and all(_shape_of(one) == (n_features,) for one in X)
+
+
+def _stack(items: Any) -> Any:
+    if isinstance(items[0], torch.Tensor):
+        return torch.stack(list(items))
+    return np.stack([np.asarray(item) for item in items])
+
+
 def _as_array(data: Any) -> Any:
     """Return lists of numbers, and what NumPy knows to convert, as an array; rows if sparse."""
     if sparse.issparse(data):
@@ -197,6 +248,8 @@ def as_matrix(X: Any) -> Any:
     if matrix.dtype.kind not in "OUSMm":
         return matrix
     try:
+        if any(kind.kind in "Mm" for kind in X.dtypes):  # which are numbers for pandas
+            raise TypeError
         return X.to_numpy(dtype="float64", na_value=np.nan)
     except (TypeError, ValueError):
         names = [str(n) for n, kind in X.dtypes.items() if kind.kind not in "biufc"]
@@ -312,6 +365,13 @@ def converted(net: Any, X: Any) -> Any:
     if isinstance(X, Dataset) or hasattr(X, "__dask_graph__") or reads_itself(net):
         return X
     X = _as_array(X)
+    if isinstance(X, list | tuple) and X and _are_rows(X, getattr(net, "n_features_in_", None)):
+        X = _stack(X)
+    if getattr(X, "shape", (1,))[:1] == (0,):
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape={tuple(X.shape)}) while a minimum of 1 is "
+            "required: X is empty, and there is nothing to predict."
+        )
     if hasattr(net, "n_features_in_"):
         _check_rows(net, X)
     if _is_frame(X):

@@ -19,7 +19,7 @@ from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
 from accelerando.estimators import _checks as checks
 from accelerando.estimators._base import ConfiguredNet, learning_rate
-from accelerando.estimators._probe import UNKNOWN
+from accelerando.estimators._probe import forget
 from accelerando.estimators._results import Results
 from accelerando.estimators._skorch import (
     CallbackHooks,
@@ -101,8 +101,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         self._resume_: Any = None  # what callbacks remember, between a load and the next fit
         self._saves_, self._callbacks_by_event_ = PostponedSaves(), CallbacksByEvent()
         self._trainer_ = self._checkpoints_ = None
-        self._recipe_ = UNKNOWN
-        checks.forget_features(self)
+        forget(self)
         self.world_log_: list[Any] = []
         if seeded:
             torch.manual_seed(seed)
@@ -130,16 +129,14 @@ class AdaptiveNet(Results, ConfiguredNet):
         X, y : arrays, tensors, frames, dictionaries of them, or a Dataset
             The training data; or a function that returns a Dataset, called in every process.
         classes : array
-            For scikit-learn; the classes are taken from `y`.
+            All classes, for a classifier whose first `y` does not hold each of them.
         **fit_params
             ``sample_weight``, and further arguments of the module's ``forward``.
         """
-        plain = hasattr(X, "__getitem__") or hasattr(X, "__array__")
-        factory = isinstance(X, type) or (callable(X) and not plain)
-        if factory or hasattr(X, "__dask_graph__") or (isinstance(y, list) and not y):
+        if classes is not None or not checks.are_arrays(X, y):
             from accelerando.estimators._data import open_inputs
 
-            X, y = open_inputs(self, X, y)
+            X, y = open_inputs(self, X, y, classes)
         super().partial_fit(X, y, classes=classes, **fit_params)
         return self
 

@@ -204,8 +204,8 @@ def items_feed(net: Any, dataset: Any) -> ItemsFeed:
 
 
 def holds_objects(dataset: Any) -> bool:
-    """Return True if the targets of a data set are an array of Python objects."""
+    """Return True if the targets of a data set are an array of Python objects, or of words."""
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     targets = getattr(dataset, "y", None) if type(dataset) is SkorchDataset else None
-    return isinstance(targets, np.ndarray) and targets.dtype == object
+    return isinstance(targets, np.ndarray) and targets.dtype.kind in "OUS"

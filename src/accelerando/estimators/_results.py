@@ -15,6 +15,7 @@ import torch
 from skorch.utils import to_device
 
 from accelerando._engine.state import Table
+from accelerando.exceptions import NotFiniteError
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -115,6 +116,10 @@ class Results:
         state = fit.state
         position = state.position
         state.seconds = fit.clock()
+        if isinstance(error, NotFiniteError):
+            from accelerando.estimators._explain import explain_not_finite
+
+            explain_not_finite(self, fit, error)
         if isinstance(fit.spec.strategy, Averaging):
             # Between two epochs all ranks of a cluster can still be asked.
             self._collect_replicas(ask_ranks=position.cursor == 0)

@@ -118,8 +118,37 @@ def _classes(net: Any, y: Any, outputs: torch.Tensor | None) -> Any:
     return _encode(net, y, np.asarray(given) if named else present)
 
 
+def know_classes(net: Any, classes: Any) -> None:
+    """Let a classifier have the classes that ``partial_fit`` was given.
+
+    Parameters
+    ----------
+    net : estimator
+        Initialized here if it is not.
+    classes : array
+        All of them. Those of later calls must be the same.
+    """
+    if not net.initialized_:
+        net.initialize()
+    binary = isinstance(net, skorch.NeuralNetBinaryClassifier)
+    counts = binary or isinstance(getattr(net, "criterion_", None), _BY_CLASS)
+    if not is_classifier(net) or not counts or getattr(net, "classes", None) is not None:
+        return  # the constructor has the word, or y is what the criterion compares
+    labels, known = np.unique(np.asarray(classes)), net._recipe_.labels
+    if known is None and net._state_.position.update:
+        known = np.asarray(net.classes_inferred_)
+        if _is_range(labels) and np.isin(known, labels).all():
+            return  # outputs are numbered by these integers already
+    if known is not None and not np.array_equal(np.sort(known), labels):
+        raise ValueError(
+            f"partial_fit got classes={labels.tolist()}, and the training so far knows the classes "
+            f"{known.tolist()}. Pass all classes to the first call, or to the constructor."
+        )
+    change(net, labels=labels)
+
+
 def _is_range(classes: Any) -> bool:
-    return bool((classes == np.arange(len(classes))).all())
+    return np.array_equal(classes, np.arange(len(classes)))
 
 
 def _encode(net: Any, y: Any, classes: Any) -> Any:
