@@ -270,6 +270,10 @@ def flooded(p, y):
     return (F.cross_entropy(p, y) - 0.1).abs() + 0.1
 
 
+def flooded_high(p, y):
+    return (F.cross_entropy(p, y) - 0.4).abs() + 0.4
+
+
 def capped(p, y):
     return F.cross_entropy(p, y).clamp(max=3.0)
 
@@ -312,6 +316,7 @@ COUPLED = {
     ),
     "a subclass of MSELoss": (linear, CenteredMSE(), FEATURES, numbers(64, 5), "loss"),
     "flooding": (linear, flooded, FEATURES, LABELS, "loss"),
+    "flooding near the first loss": (linear, flooded_high, FEATURES, LABELS, "loss"),
     "a cap": (linear, capped, FEATURES, LABELS, "loss"),
     "a branch": (linear, doubled_when_small, FEATURES, LABELS, "loss"),
     "class weights, classes in turn": (linear, weighted_by_class, FEATURES, TURNS, "loss"),

@@ -194,14 +194,11 @@ def _other_rows(
         return
     try:
         steps = _directions(model, X, y, y_pred, reset)
-        low = min(
-            _STEPS, key=lambda size: _first_loss(model, X, y, y_pred, steps, size, cut, reset)
-        )
     except RaisesError:
         return
-    for high in _STEPS[:1] + _STEPS[-1:]:
-        moved = _moved(y_pred, steps, [-low] * cut + [high] * (len(outputs[0]) - cut))
-        yield X, y, moved, False
+    for low in _STEPS:  # one of them is below the value where the loss bends, if it bends
+        sizes = [-low] * cut + [_STEPS[-1]] * (len(outputs[0]) - cut)
+        yield X, y, _moved(y_pred, steps, sizes), False
 
 
 _STEPS = (0.1, 0.5, 2.0, 8.0)  # as multiples of the largest element of a row's gradient
@@ -235,13 +232,3 @@ def _moved(y_pred: Any, steps: list[torch.Tensor], sizes: Sequence[float]) -> An
         return leaf + size.view(-1, *[1] * (leaf.dim() - 1)) * next(remaining)
 
     return map_leaves(move, y_pred)
-
-
-def _first_loss(
-    model: Model, X: Any, y: Any, y_pred: Any, steps: Any, size: float, cut: int, reset: Reset
-) -> float:
-    """Return the loss of the first part, with its predictions moved to where it is lower."""
-    rows = len(leaves(y_pred)[0])
-    X, y, moved = slice_rows([X, y, _moved(y_pred, steps, [-size] * rows)], 0, cut)
-    loss = loss_of(model, X, y, moved, reset)
-    return loss if np.isfinite(loss) else np.inf
