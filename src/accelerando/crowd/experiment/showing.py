@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,10 @@ from accelerando.crowd.experiment.media import Media
 from accelerando.crowd.experiment.problems import SettingsProblem
 
 __all__ = ["Known", "Shown", "shown_items"]
+
+log = logging.getLogger("accelerando.crowd")
+
+_MANY = 200
 
 # Hash of a file → key and widths of what is stored for it.
 Known = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -45,6 +50,8 @@ def shown_items(items: Sequence[Item], files: Files, limits: Limits, known: Know
     pictures = {
         key: (media.type, media.data) for key, media in new.items() if media.kind == "image"
     }
+    if len(pictures) >= _MANY:
+        log.warning("decoding %d pictures, once; this may take some minutes", len(pictures))
     decoded = decode_pictures(pictures, limits.pixels)
     flaws: dict[str, str] = {}
     made: dict[str, Media] = {}
