@@ -82,3 +82,14 @@ def test_the_embedding_is_chosen_by_the_answers_by_default():
     embedding = Settings().embedding
     assert (embedding.noise, embedding.alpha, embedding.reliability) == ("auto", None, True)
     assert Settings(embedding={"noise": "tste", "alpha": 2.5}).embedding.alpha == 2.5
+
+
+def test_a_sampler_needs_three_items():
+    """With two of them it once failed for each participant, after the start."""
+    two = {"samplers": {"few": {"class": "Random", "items": [3, 5, 3]}}}
+    with pytest.raises(ValueError, match="at least 3 different items"):
+        Settings.model_validate(two)
+    with pytest.raises(ValueError, match="at least 3 different items"):
+        Settings.model_validate({"samplers": {"few": {"class": "ARR", "items": []}}})
+    # One that is stored already must not keep the server from showing the other experiments.
+    assert Settings.model_validate(two, context={"stored": True}).samplers["few"].items == [3, 5, 3]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from accelerando.crowd.experiment.texts import TEXTS
 
@@ -34,6 +41,14 @@ class SamplerSettings(_Part):
     pairs: Annotated[int, Field(ge=1)] | Literal["auto", "all"] | None = None
     items: list[ItemNumber] | None = None
     queries: list[Annotated[list[ItemNumber], Field(min_length=3, max_length=3)]] | None = None
+
+    @model_validator(mode="after")
+    def _three_items(self, info: ValidationInfo) -> Self:
+        # Experiments of earlier versions may be in the database; they must not stop the others.
+        is_new = not (info.context or {}).get("stored")
+        if is_new and self.items is not None and len(set(self.items)) < 3:
+            raise ValueError("items must name at least 3 different items, which one query needs")
+        return self
 
     @model_validator(mode="after")
     def _fits_the_class(self) -> Self:
@@ -75,6 +90,7 @@ class ParticipantSettings(_Part):
     answers: int | None = Field(default=50, ge=1)
     total_answers: int | None = Field(default=None, ge=1)
     total_participants: int | None = Field(default=None, ge=1)
+    dropout_minutes: float = Field(default=60.0, gt=0, le=525_600)
     returning: Literal["resume", "refuse", "new"] = "resume"
     entry: Literal["open", "link"] = "open"
     id_parameters: list[str] = ["participant", "puid", "PROLIFIC_PID", "workerId", "id"]
