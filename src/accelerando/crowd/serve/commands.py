@@ -6,6 +6,7 @@ import argparse
 import errno
 import logging
 import os
+import re
 import secrets
 import socket
 import ssl
@@ -16,7 +17,7 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError
 
 from accelerando._validation import check_integer
-from accelerando.crowd.experiment import Experiment, Item, load_experiment
+from accelerando.crowd.experiment import Experiment, Item, Settings, load_experiment
 from accelerando.crowd.serve.processes import Serving, supervise
 from accelerando.crowd.store import Store
 from accelerando.crowd.store import experiments as stored
@@ -43,14 +44,20 @@ def run_serve(options: argparse.Namespace) -> int:
     url = database_url(given, options.experiments)
     store = Store(url)
     store.check()
+    # Before the first password is made: it is shown once, and only if the port is free.
+    listener = listen(options.host, options.port)
     try:
         password = prepare(store, made, reset=options.reset_password)
+        with store.read() as connection:
+            names = stored.names(connection)
     except DBAPIError as error:
+        listener.close()
         raise explained(error) from None
-    with store.read() as connection:
-        names = stored.names(connection)
-    store.close()
-    listener = listen(options.host, options.port)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        store.close()
     port = listener.getsockname()[1]
     scheme = "http" if options.certificate is None else "https"
     shown = f"[{options.host}]" if ":" in options.host else options.host
@@ -109,7 +116,7 @@ def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str
             if name not in there:
                 stored.add(connection, experiment, clock)
                 there.add(name)
-                for notice in experiment.notices:
+                for notice in [*experiment.notices, *guessable_codes(experiment.settings)]:
                     print(f"note: {notice}", file=sys.stderr)
                 continue
             snapshot = stored.find(connection, name)
@@ -123,6 +130,16 @@ def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str
                     file=sys.stderr,
                 )
     return None if chosen else password
+
+
+def guessable_codes(settings: Settings) -> list[str]:
+    """Return a sentence for each completion code that differs per person and can be guessed."""
+    return [
+        f"completion.{outcome}.code {made.code!r} can be guessed by whoever knows how IDs look. "
+        "Write {code} for a code that only this server can make; `crowd codes` checks it."
+        for outcome, made in settings.completion.items()
+        if made.code and "{code}" not in made.code and re.search(r"\{\w+\}", made.code)
+    ]
 
 
 def changed_items(name: str, before: list[Item], after: list[Item]) -> str:
