@@ -162,7 +162,7 @@ def preload(store, name, n_answers, seed=0):
     """Store answers of the past, a hundred per participant, without the way through HTTP."""
     import random
 
-    from accelerando.crowd.store import archive, experiments
+    from accelerando.crowd.store import counters, experiments
     from accelerando.crowd.store.schema import answer, participant, served
 
     rng = random.Random(seed)
@@ -201,7 +201,7 @@ def preload(store, name, n_answers, seed=0):
                 )  # fmt: skip
             for table, rows in ((participant, people), (served, asked), (answer, given)):
                 connection.execute(table.insert(), rows)
-        archive.advance_counters(connection)
+        counters.advance(connection)
 
 
 def memory(pids):

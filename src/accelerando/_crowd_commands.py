@@ -26,6 +26,9 @@ def add_commands(commands: Any) -> None:
     _add_backup(parts)
     _add_restore(parts)
     _add_links(parts)
+    _add_codes(parts)
+    _add_analyze(parts)
+    _add_reproduce(parts)
     _add_demo(parts)
     _add_embed(parts)
     _add_plan(parts)
@@ -160,6 +163,63 @@ def _add_links(commands: Any) -> None:
     links.set_defaults(run=_links)
 
 
+def _add_codes(commands: Any) -> None:
+    codes = commands.add_parser(
+        "codes",
+        help="check completion codes that people have sent",
+        description="Check a list of completion codes, one per line: valid, used before, twice in "
+        "the list, of a session that has not ended, or unknown.",
+    )
+    _add_database(codes)
+    codes.add_argument(
+        "--check", type=Path, metavar="FILE", required=True, help="text or CSV file with the codes"
+    )
+    codes.add_argument(
+        "--experiment", metavar="NAME", help="of which; not needed if the server has only one"
+    )
+    codes.add_argument(
+        "--use", action="store_true", help="use up the valid codes, because they are paid now"
+    )
+    codes.set_defaults(run=_codes)
+
+
+def _add_analyze(commands: Any) -> None:
+    analyze = commands.add_parser(
+        "analyze",
+        help="fit the map of an archive and save how it was made",
+        description="Fit the answers in an archive, and save the map with its exclusions, noise "
+        "model, dimension, seed and software versions, so that it can be reproduced bit for bit.",
+    )
+    analyze.add_argument("archive", type=Path, help="archive.zip, downloaded from the dashboard")
+    analyze.add_argument(
+        "-o", "--output", type=Path, default=Path("analysis.json"), help="file of the analysis"
+    )
+    analyze.add_argument("--map", type=Path, metavar="FILE", help="also write a CSV file")
+    analyze.add_argument("--exclude", nargs="+", metavar="NAME", help="participants to leave out")
+    analyze.add_argument("--dimensions", help="default: as the experiment says")
+    analyze.add_argument("--noise", help="default: as the experiment says")
+    analyze.add_argument("--alpha", type=float, help="degrees of freedom of tste")
+    analyze.add_argument("--lapse", help="default: as the experiment says")
+    analyze.add_argument("--seed", type=int, help="default: the seed of the experiment")
+    analyze.add_argument(
+        "--cold", action="store_true", help="do not start from the map of the dashboard"
+    )
+    analyze.set_defaults(run=_analyze)
+
+
+def _add_reproduce(commands: Any) -> None:
+    reproduce = commands.add_parser(
+        "reproduce",
+        help="repeat a saved analysis and compare the maps bit for bit",
+        description="Repeat the fit of a file of `crowd analyze`. It is refused if the answers or "
+        "the software versions differ.",
+    )
+    reproduce.add_argument("archive", type=Path, help="the archive.zip of the analysis")
+    reproduce.add_argument("analysis", type=Path, help="the file of `crowd analyze`")
+    reproduce.add_argument("--map", type=Path, metavar="FILE", help="also write a CSV file")
+    reproduce.set_defaults(run=_reproduce)
+
+
 def _add_database(parser: Any) -> None:
     parser.add_argument(
         "directory", type=Path, nargs="?", help="folder with crowd.sqlite; default: this one"
@@ -271,6 +331,27 @@ def _links(options: argparse.Namespace) -> int:
         from accelerando.crowd.serve.backup import run_links
 
     return run_links(options)
+
+
+def _codes(options: argparse.Namespace) -> int:
+    with _extra():
+        from accelerando.crowd.serve.paid import run_codes
+
+    return run_codes(options)
+
+
+def _analyze(options: argparse.Namespace) -> int:
+    with _extra():
+        from accelerando.crowd.serve.analysis import run_analyze
+
+    return run_analyze(options)
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    with _extra():
+        from accelerando.crowd.serve.analysis import run_reproduce
+
+    return run_reproduce(options)
 
 
 def _embed(options: argparse.Namespace) -> int:

@@ -85,7 +85,7 @@ class Lab:
         )
 
     def token(self, standing):
-        return participants.token(self.secret, standing.snapshot, standing.person.id)
+        return participants.token(self.secret, standing.snapshot, standing.person)
 
     def look(self, token, count=2):
         return self.do(session.look, self.name, self.secret, token, count, self.tick())

@@ -7,11 +7,13 @@ query to a participant twice, except for attention checks, which repeat on purpo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelerando._validation import check, check_integer
 from accelerando.crowd._posterior import Posterior
@@ -250,31 +252,48 @@ class QueryAssigner:
             state.personal[key] = sampler.start(self.n_items, seed=seed)
         before = state.personal[key] if sampler.personal else state.samplers[name]
         assigned = None
-        for _ in range(_TRIES):
+        tries = max(_TRIES, self.n_items) if sampler.in_rounds else _TRIES
+        for _ in range(tries):
             (query,), before = sampler.propose(before, 1)
             if sampler.repeats or query.key not in seen:
                 assigned = AssignedQuery(query, name)
                 break
+            if sampler.in_rounds:
+                # Other feet for the same head, which would otherwise lose its turn.
+                with suppress(LookupError):
+                    other = self._unseen(sampler, seen, rng, query.head)
+                    assigned = AssignedQuery(other, name)
+                    break
         if sampler.personal:
             state.personal[key] = before
         else:
             state.samplers[name] = before
         return assigned or AssignedQuery(self._unseen(sampler, seen, rng), name, fallback=True)
 
-    def _unseen(self, sampler: Sampler, seen: SeenQueries, rng: np.random.Generator) -> Query:
-        """Return a random query that this participant has not seen."""
-        items = np.arange(self.n_items) if sampler.items is None else np.unique(sampler.items)
+    def _unseen(
+        self,
+        sampler: Sampler,
+        seen: SeenQueries,
+        rng: np.random.Generator,
+        head: int | None = None,
+    ) -> Query:
+        """Return a random query that this participant has not seen, perhaps with a given head."""
+        items = self._items(sampler)
         for _ in range(_TRIES):
-            query = draw_queries(items, 1, rng)[0]
+            query = draw_queries(items, 1, rng, head=head)[0]
             if query.key not in seen:
                 return query
         # Random draws keep hitting seen queries, so few are left: list them.
         left = [
-            Query(head, *feet)
-            for head in items.tolist()
-            for feet in combinations(items[items != head].tolist(), 2)
-            if (head, *feet) not in seen
+            Query(one, *feet)
+            for one in (items.tolist() if head is None else [head])
+            for feet in combinations(items[items != one].tolist(), 2)
+            if (one, *feet) not in seen
         ]
         if not left:
             raise LookupError("This participant has seen every query there is.")
-        return left[int(rng.integers(len(left)))]
+        top, *feet = left[int(rng.integers(len(left)))][:3]
+        return Query(top, *rng.permutation(feet).tolist())  # the list has the smaller item first
+
+    def _items(self, sampler: Sampler) -> NDArray[np.intp]:
+        return np.arange(self.n_items) if sampler.items is None else np.unique(sampler.items)

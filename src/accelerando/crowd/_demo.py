@@ -45,7 +45,7 @@ _SETTINGS = {
     "participants": {"answers": 40},
     "breaks": {"every": 20, "text": "<p>You are halfway. Rest your eyes for a moment.</p>"},
     "debrief": "<p>You have helped to draw a map of colors. Look at it on the dashboard!</p>",
-    "completion": {"done": {"code": "COLORS-{participant}"}},
+    "completion": {"done": {"code": "COLORS-{code}"}},
     "skip": True,
 }
 

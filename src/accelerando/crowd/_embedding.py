@@ -200,7 +200,8 @@ class OrdinalEmbedding(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
             as_column(name, values, len(rows))
             for name, values in (("participants", participants), ("left", left), ("fair", fair))
         )
-        check_settings(self, rows, weights, self.n_init if warm is None else 1)
+        n_starts, n_warm = (self.n_init, 0) if warm is None else (1, len(warm))
+        check_settings(self, rows, weights, n_starts, n_warm)
         self._choose(rows, weights, warm, None if may is None else may.astype(bool))
         if who is not None and not self.noise_.probabilistic:
             allowed = "None, because the loss of this noise model has no probability"
@@ -233,7 +234,7 @@ class OrdinalEmbedding(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
             )
         )
         rows = np.concatenate([self._triplets, rows])
-        check_settings(self, rows, weights, 1)
+        check_settings(self, rows, weights, 1, len(self.embedding_))
         return self._fit(rows, weights, self.embedding_, 0, who, side)
 
     def transform(self, items: ArrayLike | None = None) -> Array:

@@ -13,13 +13,21 @@ from accelerando.crowd._triplets import Triplets
 
 Array = NDArray[np.float64]
 
+_MOST_ITEMS = 10_000_000
 
-def check_settings(model: Any, triplets: Triplets, weights: Array, n_starts: int) -> None:
+
+def check_settings(
+    model: Any, triplets: Triplets, weights: Array, n_starts: int, n_warm: int = 0
+) -> None:
     """Raise an error if an :class:`OrdinalEmbedding` cannot be fitted with its settings."""
     check_integer(model, "n_components", model.n_components, also={"auto": "'auto'"})
     check_integer(model, "n_init", model.n_init, minimum=0)
     check_integer(model, "max_iter", model.max_iter)
     check_integer(model, "n_items", model.n_items, minimum=3, also={None: "None"})
+    if model.n_items is not None and model.n_items > _MOST_ITEMS:
+        allowed = f"an integer of at most {_MOST_ITEMS:,} or None"
+        raise parameter_error(model, "n_items", allowed, f"{model.n_items:,}")
+    _check_gaps(model, triplets, n_warm)
     if n_starts == 0:
         allowed = "an integer of at least 1 unless there is a warm start"
         raise parameter_error(model, "n_init", allowed, model.n_init)
@@ -44,3 +52,20 @@ def check_settings(model: Any, triplets: Triplets, weights: Array, n_starts: int
         raise ValueError("triplets must contain at least one answer. Got none.")
     if not weights.any():
         raise ValueError("sample_weight must contain a weight above 0. All weights are 0.")
+
+
+def _check_gaps(model: Any, triplets: Triplets, n_warm: int) -> None:
+    """Raise ValueError if item numbers are far above the number of answers, as ids of a shop are.
+
+    Every number below the highest one gets a position: the memory of a fit follows from it.
+    """
+    if model.n_items is not None or len(triplets) == 0:
+        return
+    highest = int(triplets.max())
+    if highest >= max(n_warm, 1000 + 10 * len(triplets)):
+        raise ValueError(
+            f"triplets has the item number {highest:,} in {len(triplets):,} answers; every number "
+            "from 0 to the highest one gets a position. Number the items without gaps (for "
+            "example with np.unique(triplets, return_inverse=True)), or pass n_items if there "
+            "are so many items."
+        )

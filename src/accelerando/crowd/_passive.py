@@ -42,9 +42,14 @@ class Random(Sampler):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRobin(Sampler):
-    """Random feet for every item in turn, in a random order of heads per participant."""
+    """Random feet for every item in turn, in a random order of heads per participant.
+
+    In each round a participant is asked about each head once. When there are no more feet for a
+    head that the participant has not seen, its turn is skipped.
+    """
 
     personal: ClassVar[bool] = True
+    in_rounds: ClassVar[bool] = True
 
     def propose(
         self,

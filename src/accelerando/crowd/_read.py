@@ -225,8 +225,8 @@ class _Table:
 def why_left_out(kind: str, *, blocked: bool) -> str | None:
     """Return why an embedding does not use an answer; None if it does.
 
-    This rule decides for files and for the counts of the dashboard. The query by which the service
-    reads new answers states it in SQL; a test compares the two.
+    This rule decides for `crowd embed`, for the service's worker, for the counts of its dashboard
+    and for the column ``left_out`` of its exports.
 
     Examples
     --------

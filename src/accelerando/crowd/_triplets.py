@@ -11,6 +11,8 @@ __all__ = ["Triplets", "as_queries", "as_triplets", "as_weights"]
 
 Triplets = NDArray[np.intp]
 
+_HIGHEST = 2**53  # beyond it floats are not exact
+
 
 def as_triplets(
     triplets: ArrayLike, answers: ArrayLike | None = None, *, n_items: int | None = None
@@ -71,6 +73,15 @@ def as_queries(rows: ArrayLike, *, n_items: int | None = None, name: str = "quer
             f"{name} must have shape (n, 3), one item number per column. "
             f"Got shape {raw.shape} instead."
         )
+    if isinstance(rows, list | tuple) and _has_boolean(rows):
+        # NumPy reads True as 1.
+        raise TypeError(f"{name} must contain integers. Got Booleans among them instead.")
+    if raw.dtype.kind in "uf" and (raw >= _HIGHEST).any():
+        at = int(np.flatnonzero((raw >= _HIGHEST).any(axis=1))[0])
+        raise ValueError(
+            f"{name} must contain item numbers below 2^53. Got {raw[at].tolist()} in row {at} "
+            "instead."
+        )
     if not np.issubdtype(raw.dtype, np.integer):
         if not np.issubdtype(raw.dtype, np.floating) or not np.array_equal(raw, np.floor(raw)):
             raise TypeError(f"{name} must contain integers. Got dtype {raw.dtype} instead.")
@@ -94,6 +105,15 @@ def as_queries(rows: ArrayLike, *, n_items: int | None = None, name: str = "quer
             f"Got {raw[at].tolist()} in row {at} instead."
         )
     return raw.astype(np.intp, copy=False)
+
+
+def _has_boolean(rows: Any) -> bool:
+    return any(
+        isinstance(number, bool | np.bool_)
+        for row in rows
+        if isinstance(row, list | tuple)
+        for number in row
+    )
 
 
 def as_column(name: str, values: ArrayLike | None, n_answers: int) -> NDArray[Any] | None:

@@ -6,8 +6,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 
+from accelerando.crowd.client import Participant
 from tests.crowd.pages.browsers import Ear
 from tests.crowd.pages.lab import NAME, PASSWORD, Lab, color_files
 
@@ -199,3 +200,99 @@ def test_what_is_not_there_is_said_kindly(lab: Lab, open_window: OpenWindow, ear
     expect(page.get_by_role("link", name="To the start")).to_be_visible()
     dark = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     assert dark == "rgb(20, 22, 26)"
+
+
+_BOXES = """
+() => {
+  const box = (one) => {
+    const { left, top, right, bottom } = one.getBoundingClientRect();
+    const name = `${one.tagName} ${one.id} ${one.getAttribute("class")}`;
+    return { name, left, top, right, bottom };
+  };
+  const panels = [...document.querySelectorAll(".panels .panel")];
+  const parts = "svg, .plot, .about, .facts, .chart-empty, .named-bars";
+  return panels.map((panel) => ({
+    panel: { ...box(panel), name: panel.getAttribute("aria-labelledby") },
+    charts: [...panel.querySelectorAll(".plot svg.chart")]
+      .map((chart) => [box(chart), box(chart.closest(".plot"))]),
+    inside: [...panel.querySelectorAll(parts)]
+      .filter((one) => one.getClientRects().length)
+      .map(box),
+  }));
+}
+"""
+SIZES = [(1280, 720), (1366, 768), (1440, 900), (1536, 864), (1600, 900), (1920, 1080)]
+
+
+def fits(inner: dict[str, float], outer: dict[str, float]) -> bool:
+    """True if one box is inside of another one, up to a rounded pixel."""
+    return (
+        inner["left"] >= outer["left"] - 1
+        and inner["right"] <= outer["right"] + 1
+        and inner["top"] >= outer["top"] - 1
+        and inner["bottom"] <= outer["bottom"] + 1
+    )
+
+
+def test_no_chart_of_the_dashboard_covers_another_panel(lab: Lab, open_window: OpenWindow) -> None:
+    """A chart once kept its height when the sentence below it came and covered the next panel."""
+    lab.new("wide")
+    page = open_window(viewport={"width": 1280, "height": 720})
+
+    def with_accuracies(route: Route) -> None:
+        news = route.fetch().json()
+        points = [
+            {"answers": 100 * k, "accuracy": 0.6, "low": 0.55, "high": 0.65, "tested": 50}
+            for k in range(1, 12)
+        ]
+        sentence = "About 1,200 more answers until 80 %, between 700 and 2,400. " * 2
+        news["accuracy"] |= {"points": points, "latest": points[-1], "sentence": sentence}
+        route.fulfill(json=news)
+
+    page.route("**/api/v1/experiments/wide/dashboard", with_accuracies)
+    sign_in(page, lab, "/experiments/wide")
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        chart = page.locator("#accuracy svg")
+        expect(chart).to_be_visible()
+        page.wait_for_function(
+            """() => {
+              const plot = document.querySelector("#accuracy");
+              const chart = plot.querySelector("svg");
+              return Math.abs(chart.viewBox.baseVal.height - plot.clientHeight) <= 1
+                && Math.abs(chart.viewBox.baseVal.width - plot.clientWidth) <= 1;
+            }"""
+        )
+        found = page.evaluate(_BOXES)
+        assert len(found) > 8
+        for one in found:
+            assert all(fits(chart, plot) for chart, plot in one["charts"]), (width, one["panel"])
+            outside = [inner["name"] for inner in one["inside"] if not fits(inner, one["panel"])]
+            assert outside == [], (width, one["panel"]["name"], outside)
+        boxes = [one["panel"] for one in found]
+        for k, a in enumerate(boxes):
+            for b in boxes[k + 1 :]:
+                beside = a["right"] <= b["left"] + 1 or b["right"] <= a["left"] + 1
+                above = a["bottom"] <= b["top"] + 1 or b["bottom"] <= a["top"] + 1
+                assert beside or above, (width, a["name"], b["name"])
+
+
+def test_checks_completion_codes_and_uses_them_up(lab: Lab, open_window: OpenWindow) -> None:
+    lab.new("paid", participants={"answers": 1}, completion={"done": {"code": "F-{code}"}})
+    person = Participant(lab.url, "paid", {"participant": "anna"})
+    query = person.next()
+    assert query is not None
+    person.answer(query, query.left)
+    code = person.session["completion"]["code"]
+    person.close()
+    page = open_window()
+    sign_in(page, lab, "/experiments/paid")
+    page.get_by_role("button", name="Codes").click()
+    page.get_by_label("Codes", exact=True).fill(f"{code}\nF-AAAA-BBBB-CCCC")
+    found = page.locator("#codes-found")
+    steps = [("Check", "valid"), ("Check and use up", "used up now"), ("Check", "used before")]
+    for button, says in steps:
+        page.get_by_role("button", name=button, exact=True).click()
+        expect(found.get_by_role("row").nth(1)).to_contain_text(says)
+        expect(found.get_by_role("row").nth(1)).to_contain_text("anna")
+        expect(found.get_by_role("row").nth(2)).to_contain_text("unknown")

@@ -17,8 +17,10 @@ import pytest
 from accelerando import cli
 from accelerando.crowd.client import Experimenter, ServiceError
 from accelerando.crowd.experiment import decoding, load_experiment, showing
+from accelerando.crowd.serve import commands
 from accelerando.crowd.serve.commands import database_url, listen, prepare, stored_pictures
 from accelerando.crowd.store import Store, experiments
+from accelerando.crowd.web import accounts
 from tests.crowd.experiment.pictures import exif, saved, scene
 from tests.crowd.serving import PASSWORD, serving
 
@@ -106,6 +108,49 @@ def test_a_missing_extra_is_named_with_the_remedy(monkeypatch, capsys, tmp_path)
 def test_a_port_in_use_is_said():
     with listen("127.0.0.1", 0) as first, pytest.raises(ValueError, match="Choose another --port"):
         listen("127.0.0.1", first.getsockname()[1])
+
+
+def test_the_first_password_is_not_lost_when_the_port_was_taken(tmp_path, capsys, monkeypatch):
+    """It is stored as a hash and shown once: a start that fails must not have made it."""
+    monkeypatch.delenv("ACCELERANDO_PASSWORD", raising=False)
+    place = folder(tmp_path)
+    with listen("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        assert cli.main(["crowd", "serve", str(place), "--port", port]) == 2
+        assert "Choose another --port" in capsys.readouterr().err
+    store = Store(f"sqlite:///{place / 'crowd.sqlite'}")
+    with store.read() as connection:
+        assert not accounts.has_account(connection)
+    store.close()
+
+    def supervise(serving, listener, ready):
+        ready()
+
+    monkeypatch.setattr(commands, "supervise", supervise)
+    assert cli.main(["crowd", "serve", str(place), "--port", "0"]) == 0
+    assert "(shown this once)" in capsys.readouterr().out
+    with listen("127.0.0.1", 0) as taken:
+        again = ["--port", str(taken.getsockname()[1]), "--reset-password"]
+        assert cli.main(["crowd", "serve", str(place), *again]) == 2
+    store = Store(f"sqlite:///{place / 'crowd.sqlite'}")
+    with store.read() as connection:
+        before = accounts.stored_hash(connection, "experimenter")
+    assert cli.main(["crowd", "serve", str(place), "--port", "0"]) == 0
+    with store.read() as connection:
+        assert accounts.stored_hash(connection, "experimenter") == before
+    store.close()
+
+
+def test_a_code_that_can_be_guessed_is_told(tmp_path, capsys):
+    place = folder(tmp_path, EGGS + 'completion: {done: {code: "FACES-{participant}"}}\n')
+    store = Store(f"sqlite:///{place / 'crowd.sqlite'}")
+    prepare(store, [load_experiment(place, None)])
+    said = capsys.readouterr().err
+    assert "completion.done.code" in said
+    assert "{code}" in said
+    prepare(store, [load_experiment(folder(tmp_path, EGGS.replace("eggs", "b"), "b"), None)])
+    assert capsys.readouterr().err == ""
+    store.close()
 
 
 def test_problems_of_the_file_are_printed_all_at_once(tmp_path, capsys):

@@ -4,11 +4,11 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import inspect, select, text
 
-from accelerando.crowd.store import Store
+from accelerando.crowd.store import Store, experiments, participants
 from accelerando.crowd.store.migrate import migrate
-from accelerando.crowd.store.schema import SCHEMA_VERSION, tables
+from accelerando.crowd.store.schema import SCHEMA_VERSION, participant, tables
 from accelerando.exceptions import StateError
 
 
@@ -77,7 +77,11 @@ def test_a_database_of_version_1_is_upgraded_with_its_data(tmp_path):
 
 def test_version_1_is_upgraded_on_every_database(store):
     new = {
-        "participant": ("withdrawn", "proven", "browser"),
+        "experiment": ("declined",),
+        "participant": (
+            *("withdrawn", "proven", "browser"),
+            *("secret", "extra", "quota", "code_used"),
+        ),
         "worker": ("beat",),
         "experimenter": ("admin", "must_change", "totp", "totp_step"),
         "session": ("created", "seen"),
@@ -85,7 +89,7 @@ def test_version_1_is_upgraded_on_every_database(store):
     }
     present = columns(store)
     assert "answer_order" in indexes(store)
-    with store.write() as connection:
+    with store.write(migrating=True) as connection:
         connection.execute(text("DROP INDEX answer_order"))
         for table in ("role", "api_token", "media_copy"):
             connection.execute(text(f'DROP TABLE "{table}"'))
@@ -96,6 +100,66 @@ def test_version_1_is_upgraded_on_every_database(store):
         assert migrate(connection) == 1
     assert columns(store) == present
     assert "answer_order" in indexes(store)
+
+
+# Tokens of a database of version 4: of anna, and of bert, who got the id of somebody deleted.
+ANNA = "1.1.50d4776b1dfd695129c4db293af3f6a07597143f26f537541ab1832abd14893f"
+BERT = "1.3.36d3819358a684f9390308b4c4a23855bd0ea2851d34b5402602b84e0b42a3fd"
+
+
+@pytest.fixture
+def of_version_4(tmp_path):
+    """The file was written by the version that had schema 4."""
+    file = tmp_path / "crowd.sqlite"
+    old = sqlite3.connect(file)
+    old.executescript((Path(__file__).parent / "schema_v4.sql").read_text())
+    old.close()
+    store = Store(f"sqlite:///{file}")
+    yield store
+    store.close()
+
+
+def test_a_database_of_version_4_is_upgraded_with_its_data(of_version_4):
+    with of_version_4.read() as connection:
+        people = connection.execute(select(participant).order_by(participant.c.id)).all()
+        (number,) = connection.execute(text("SELECT declined FROM experiment")).scalars()
+        roles = connection.execute(text("SELECT count(*) FROM role")).scalar_one()
+        served = connection.execute(text("SELECT DISTINCT participant_id FROM served")).scalars()
+        assert set(served) == {1, 3}
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar_one() == 1
+        assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
+    assert [one.name for one in people] == ["anna", "bert"], "nothing of who refused consent"
+    assert (number, roles) == (1, 1)
+    assert (people[0].answered, people[0].extra, people[0].quota) == (2, 2, 6)
+    assert columns(of_version_4)["participant"] == set(participant.columns.keys())
+    with of_version_4.write() as connection:
+        secret = of_version_4.secret(connection)
+        connection.execute(text("DELETE FROM participant WHERE id = 3"))
+        snapshot = experiments.find(connection, "eggs")
+        new = participants.join(connection, snapshot, secret, {}, "", None, 2000.0)
+    assert new.id == 4, "and no id is given again"
+
+
+def test_sessions_go_on_after_an_upgrade_except_on_a_reused_id(of_version_4):
+    with of_version_4.write() as connection:
+        secret = of_version_4.secret(connection)
+        snapshot = experiments.find(connection, "eggs")
+        anna = participants.authenticate(connection, secret, snapshot, ANNA)
+        bert = participants.authenticate(connection, secret, snapshot, BERT)
+    assert anna.name == "anna"
+    assert bert is None, "the token of a deleted person would open this session"
+
+
+def test_tables_are_not_rebuilt_while_their_rows_would_be_lost(of_version_4):
+    """With foreign keys, dropping the old table would delete all answers."""
+    with (
+        pytest.raises(StateError, match="foreign_keys = OFF"),
+        of_version_4.write() as connection,
+    ):
+        connection.execute(text("UPDATE meta SET value = '4' WHERE key = 'schema'"))
+        migrate(connection)
+    with of_version_4.read() as connection:
+        assert connection.execute(text("SELECT count(*) FROM answer")).scalar_one() == 5
 
 
 @pytest.mark.parametrize(

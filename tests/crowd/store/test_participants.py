@@ -99,12 +99,32 @@ def test_who_comes_back(lab, returning, same):
     assert lab.come(PROLIFIC_PID="x", shown=token).person.id == first.person.id, "a reload"
 
 
-def test_who_comes_back_may_be_refused(lab):
-    lab = lab("name: eggs\nitems: 8\nparticipants: {returning: refuse}\n")
-    first = lab.come(PROLIFIC_PID="x")
+def test_who_has_finished_is_refused_and_a_dropout_continues(lab):
+    lab = lab("name: eggs\nitems: 8\nparticipants: {returning: refuse, answers: 4}\n")
+    first = lab.come(PROLIFIC_PID="x", browser=BROWSER)
+    token = lab.token(first)
+    lab.answer_all(token, most=2)
+    again = lab.come(PROLIFIC_PID="x", browser=BROWSER)
+    assert (again.person.id, again.person.answered) == (first.person.id, 2)
+    assert lab.come(PROLIFIC_PID="x", shown=token).person.id == first.person.id
+    other = lab.come(PROLIFIC_PID="x")  # another device, without a proof: a session of its own
+    assert other.person.id != first.person.id
+    lab.answer_all(lab.token(other))
     with pytest.raises(ApiError, match="taken part"):
         lab.come(PROLIFIC_PID="x")
-    assert lab.come(PROLIFIC_PID="x", shown=lab.token(first)).person.id == first.person.id
+    assert lab.come(PROLIFIC_PID="x-ray").person.name == "x-ray", "another id that begins like it"
+    assert lab.come(PROLIFIC_PID="x", shown=token).person.answered == 2, "who has begun may finish"
+
+
+def test_a_dropout_continues_with_the_personal_link_where_returning_is_refused(lab):
+    lab = lab("name: eggs\nitems: 8\nparticipants: {returning: refuse, answers: 4}\n")
+    proof = participants.proof(lab.secret, lab.find(), "x")
+    first = lab.come(PROLIFIC_PID="x", proof=proof)
+    lab.answer_all(lab.token(first), most=2)
+    assert lab.come(PROLIFIC_PID="x", proof=proof).person.id == first.person.id
+    lab.answer_all(lab.token(first))
+    with pytest.raises(ApiError, match="taken part"):
+        lab.come(PROLIFIC_PID="x", proof=proof)
 
 
 def test_the_name_in_the_link_counts_more_than_the_cookie(lab):

@@ -18,11 +18,11 @@ def test_quality_shows_who_does_not_read(lab):
     lab.answer_all(lab.token(lab.come(participant="lefty")))
     with lab.store.read() as connection:
         lefty, careful = people.qualities(connection, lab.find())
-    assert careful["checks"] == {"passed": 10, "asked": 10}
+    assert careful["checks"] == {"passed": 14, "asked": 14}
     assert careful["flags"] == []
     assert lefty["left_share"] == 1.0
     assert set(lefty["flags"]) >= {"one_sided"}
-    assert lefty["checks"]["passed"] == 5
+    assert lefty["checks"]["passed"] == 7
 
 
 def test_a_look_computes_those_who_changed(lab, monkeypatch):

@@ -1,9 +1,13 @@
 """Nothing lost, nothing doubled: the same promises on both databases."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+
+from sqlalchemy import select
 
 from accelerando.crowd._sampler import Query
 from accelerando.crowd.store import published
+from accelerando.crowd.store.schema import served
 
 SMALL = "name: eggs\nitems: 8\nparticipants: {answers: 5}\n"
 
@@ -52,12 +56,18 @@ def test_who_has_been_asked_everything_is_done(lab):
     assert end.outcome == "done"
 
 
-def test_an_experiment_with_all_its_answers_asks_no_more(lab):
-    lab = lab("name: eggs\nitems: 8\nparticipants: {answers: 5, total_answers: 7}\n")
-    lab.answer_all(lab.token(lab.come(participant="a")))
-    _, end = lab.answer_all(lab.token(lab.come(count=1, participant="b")))
-    assert end.outcome == "full"
-    assert lab.n_answers() in (7, 8), "a query on a screen may still be answered"
+def test_attention_checks_and_repeats_come_in_addition_to_the_participants_answers(lab):
+    checks = (
+        "checks: {every: 3, repeat_every: 5, queries: [{head: 0, left: 1, right: 7, winner: 1}]}"
+    )
+    lab = lab(f"name: eggs\nitems: 9\nparticipants: {{answers: 20}}\n{checks}\n")
+    asked, end = lab.answer_all(lab.token(lab.come()))
+    kinds = Counter(q.kind for q in asked)
+    assert kinds["query"] == end.person.answered == 20
+    assert kinds["check"] > 5
+    assert kinds["repeat"] > 2
+    assert end.person.extra == kinds["check"] + kinds["repeat"]
+    assert end.outcome == "done"
 
 
 def test_practice_is_first_and_does_not_count(lab):
@@ -113,7 +123,47 @@ def test_one_sampler_per_participant(lab):
     assert set(used) == {"a", "b"}
 
 
-def test_round_robin_goes_round_for_each_person_and_after_a_restart(lab):
-    lab = lab("name: e\nitems: 6\nparticipants: {answers: 6}\nsamplers: {r: {class: RoundRobin}}\n")
-    asked, _ = lab.answer_all(lab.token(lab.come()))
-    assert sorted(q.head for q in asked) == [0, 1, 2, 3, 4, 5]
+def heads_in_rounds(rows, n_items):
+    """True if each complete round has every head once."""
+    heads = [row.head for row in sorted(rows, key=lambda row: row.number)]
+    rounds = [heads[k : k + n_items] for k in range(0, len(heads) - n_items + 1, n_items)]
+    return all(len(set(one)) == n_items for one in rounds) and len(set(heads)) == len(
+        heads[:n_items]
+    )
+
+
+def test_round_robin_keeps_its_rounds_for_many_people_dropouts_and_restarts(lab):
+    """A query that a person had seen once cost its head the turn."""
+    lab = lab(
+        "name: e\nitems: 6\nparticipants: {answers: 45}\nsamplers: {r: {class: RoundRobin}}\n"
+    )
+    for number in range(12):
+        token = lab.token(lab.come(participant=f"p{number}"))
+        lab.answer_all(token, most=45 if number % 3 else 7 * number)
+        if number % 4 == 0:
+            lab.store.engine.dispose()
+            lab.answer_all(token)
+    with lab.store.read() as connection:
+        rows = connection.execute(select(served)).all()
+    by_person = {}
+    for row in rows:
+        by_person.setdefault(row.participant_id, []).append(row)
+    assert len(by_person) == 12
+    assert max(map(len, by_person.values())) == 45
+    broken = [person for person, theirs in by_person.items() if not heads_in_rounds(theirs, 6)]
+    assert broken == []
+
+
+def test_round_robin_keeps_its_rounds_when_people_answer_at_once(lab):
+    lab = lab(
+        "name: e\nitems: 5\nparticipants: {answers: 25}\nsamplers: {r: {class: RoundRobin}}\n"
+    )
+    tokens = [lab.token(lab.come(count=0, participant=f"p{k}")) for k in range(4)]
+    with ThreadPoolExecutor(8) as pool:  # two tabs of each person
+        list(pool.map(lab.answer_all, tokens * 2))
+    with lab.store.read() as connection:
+        rows = connection.execute(select(served)).all()
+    for token in tokens:
+        theirs = [row for row in rows if row.participant_id == int(token.split(".")[1])]
+        assert len(theirs) == 25
+        assert heads_in_rounds(theirs, 5)

@@ -2,7 +2,13 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from accelerando.crowd.store import session
+import pytest
+from sqlalchemy import select, update
+
+from accelerando.crowd.store import session, statistics
+from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.schema import participant, tables
+from accelerando.crowd.web.schemas import session_json
 
 SMALL = "name: eggs\nitems: 8\nparticipants: {answers: 5}\n"
 
@@ -44,8 +50,41 @@ def test_consent_comes_first(lab):
     assert agreed.queries
     other = lab.come(participant="b")
     refused = lab.do(session.consent, lab.name, lab.secret, lab.token(other), False, 5.0)
+    assert (refused.outcome, refused.person) == ("no_consent", None)
+
+
+def test_of_people_who_refuse_only_the_number_is_kept(lab):
+    lab = lab(SMALL + "consent: {text: Please agree}\n")
+    known = lab.come(PROLIFIC_PID="5f3c", browser="b" * 22).person.id
+    for who in ("5f3d", "5f3e"):
+        token = lab.token(lab.come(PROLIFIC_PID=who, browser="c" * 22))
+        lab.do(session.consent, lab.name, lab.secret, token, False, 5.0)
+        with pytest.raises(ApiError, match="unknown"):
+            lab.look(token)
+    with lab.store.read() as connection:
+        kept = connection.execute(select(participant)).all()
+        text = str([connection.execute(select(t)).all() for t in tables.tables.values()])
+        summary = statistics.summary(connection, "eggs", "")
+    assert [row.id for row in kept] == [known]
+    assert "5f3d" not in text
+    assert "5f3e" not in text
+    assert (summary["declined"], summary["participants"]) == (2, 1)
+
+
+def test_who_agreed_before_and_refuses_new_conditions_has_ended_and_the_answers_stay(lab):
+    lab = lab(SMALL + "consent: {text: Please agree, version: '2'}\n")
+    token = lab.token(lab.come())
+    lab.do(session.consent, lab.name, lab.secret, token, True, 5.0)
+    lab.answer_all(token, most=2)
+    lab.do(lambda c: c.execute(update(participant).values(consent_version="1")))
+    assert lab.look(token).consent_required
+    refused = lab.do(session.consent, lab.name, lab.secret, token, False, 5.0)
     assert refused.outcome == "no_consent"
-    assert not lab.look(lab.token(other)).queries
+    assert refused.person.answered == 2
+    shown = session_json(refused, [], lab.secret, "")
+    assert "are kept" in shown["completion"]["text_html"]
+    with lab.store.read() as connection:
+        assert statistics.summary(connection, "eggs", "")["declined"] == 0
 
 
 def test_while_paused_open_queries_are_taken_and_no_new_ones_asked(lab):

@@ -107,3 +107,16 @@ def test_checks_look_like_any_other_query(site):
         ("id", "kind", "head", "left", "right", "feedback")
     }
     assert all(query["feedback"] is None for query in session["queries"])
+
+
+def test_who_refuses_consent_leaves_no_cookie_and_may_change_their_mind(site):
+    site.add("name: asks\nitems: 5\nconsent: {text: Please agree}\n")
+    client, path = site.visitor(), "/api/v1/experiments/asks"
+    client.post(f"{path}/participants", json={"parameters": {"PROLIFIC_PID": "5f3c"}})
+    assert len(client.cookies) == 1
+    refused = client.post(f"{path}/consent", json={"agreed": False}).json()
+    assert (refused["outcome"], refused["token"], refused["participant"]) == ("no_consent", "", "")
+    assert len(client.cookies) == 0
+    again = client.post(f"{path}/participants", json={}).json()
+    assert again["consent_required"]
+    assert client.post(f"{path}/consent", json={"agreed": True}).json()["queries"]

@@ -3,6 +3,9 @@
 import pytest
 from sqlalchemy import func, select
 
+from accelerando.crowd._sampler import Query
+from accelerando.crowd.store import published
+from accelerando.crowd.store.experiments import find
 from accelerando.crowd.store.schema import answer, audit, participant, queue, served
 from tests.crowd.web.conftest import API
 
@@ -95,3 +98,54 @@ def test_a_name_alone_does_not_continue_somebodys_session(salmon):
         rows = connection.execute(select(participant.c.name, participant.c.answered)).all()
     assert sorted(row.answered for row in rows) == [1, 1]
     assert len({row.name for row in rows}) == 2
+
+
+def take_part(salmon, visitors, at_once=False):
+    """Each visitor without a name gets a query and answers it; the queries."""
+    asked = []
+    for number in range(visitors):
+        visitor = salmon.visitor()
+        query = visitor.get("/query").json()
+        asked.append((visitor, query))
+        if not at_once:
+            assert visitor.post("/answer", json=reply(query)).status_code == 200, number
+    if at_once:
+        for visitor, query in asked:
+            assert visitor.post("/answer", json=reply(query)).status_code == 200
+    return [(query["head"], query["left"], query["right"]) for _, query in asked]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_people_without_a_name_get_different_queries(site, at_once):
+    """39 of 40 answers once went to one query: the temporary person had the same seed again."""
+    site.add("name: s\nitems: 12\nsalmon_routes: true\nsamplers: {random: {class: Random}}\n")
+    asked = take_part(site, 25, at_once)
+    assert len(set(asked)) >= 20
+    with site.store.read() as connection:
+        rows = connection.execute(select(served)).all()
+        people = connection.execute(select(participant.c.id)).scalars().all()
+    assert len(people) == 25
+    assert {(row.head, row.left, row.right) for row in rows} == set(asked), "what was shown"
+
+
+def test_people_who_look_at_once_get_different_queries_of_the_queue(site):
+    site.add("name: s\nitems: 12\nsalmon_routes: true\n")
+    queries = [Query(k % 12, (k + 1) % 12, (k + 2 + k // 12) % 12, 1.0) for k in range(40)]
+    with site.store.write() as connection:
+        published.publish(connection, find(connection, "s"), {"arr": queries}, {}, None, 1.0)
+    asked = take_part(site, 12, at_once=True)
+    assert len(set(asked)) >= 8
+    with site.store.read() as connection:
+        left = connection.execute(select(queue.c.head, queue.c.left, queue.c.right)).all()
+    assert not set(asked) & {tuple(row) for row in left}, "what was asked is not asked again"
+
+
+def test_round_robin_keeps_its_rounds_for_salmons_pages(site):
+    site.add("name: s\nitems: 5\nsalmon_routes: true\nsamplers: {r: {class: RoundRobin}}\n")
+    visitor = site.visitor()
+    heads = []
+    for _ in range(10):
+        query = visitor.get("/query").json()
+        heads.append(query["head"])
+        assert visitor.post("/answer", json=reply(query)).status_code == 200
+    assert sorted(heads[:5]) == sorted(heads[5:]) == [0, 1, 2, 3, 4]

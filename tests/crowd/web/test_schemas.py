@@ -42,3 +42,33 @@ def test_the_completion_link_knows_what_the_first_link_said(site):
     ).json()
     assert end["completion"]["code"] == "C-a&b=c"
     assert end["completion"]["redirect"].endswith("cc=C1&p=a%26b%3Dc&s=x%20y")
+
+
+def test_the_progress_does_not_tell_checks_from_other_questions(site):
+    """Checks do not count, but a progress that stands still would show who they are."""
+    checks = "checks: {every: 3, queries: [{head: 0, left: 1, right: 5, winner: 1}]}"
+    site.add(f"name: c\nitems: 6\nparticipants: {{answers: 6}}\n{checks}\n")
+    client, path = site.visitor(), "/api/v1/experiments/c"
+    session = client.post(f"{path}/participants", json={}).json()
+    shown = [session["progress"]]
+    while not session["finished"]:
+        query = session["queries"][0]
+        wanted = [query[side]["item"] for side in ("left", "right")]
+        body = {"query": query["id"], "winner": 1 if 1 in wanted else wanted[0]}
+        session = client.post(f"{path}/answers", json=body).json()
+        shown.append(session["progress"])
+    assert [one["answered"] for one in shown] == list(range(9)), "six and two checks"
+    assert {one["total"] for one in shown} == {8}
+
+
+def test_who_is_not_a_participant_has_no_code(site):
+    site.add(
+        "name: full\nitems: 5\nparticipants: {answers: 1, total_answers: 1}\n"
+        'completion: {full: {code: "F-{code}", redirect: "https://a.example/?c={code}"}}\n'
+    )
+    path = "/api/v1/experiments/full/participants"
+    assert site.visitor().post(path, json={}).status_code == 200
+    late = site.visitor().post(path, json={"parameters": {"code": "MINE"}}).json()
+    assert late["outcome"] == "full"
+    assert late["completion"]["code"] is None
+    assert late["completion"]["redirect"] == "https://a.example/?c="

@@ -94,6 +94,7 @@ class ParticipantSettings(_Part):
     answers: Whole | None = Field(default=50, ge=1)
     total_answers: Whole | None = Field(default=None, ge=1)
     total_participants: Whole | None = Field(default=None, ge=1)
+    dropout_minutes: float = Field(default=60.0, gt=0, le=525_600)
     returning: Literal["resume", "refuse", "new"] = "resume"
     entry: Literal["open", "link"] = "open"
     id_parameters: list[str] = ["participant", "puid", "PROLIFIC_PID", "workerId", "id"]

@@ -37,7 +37,10 @@ TEXTS: dict[str, str] = {
     "withdrawn": "You have withdrawn. Your answers are not used and will be deleted.",
     "blocked": "This session has ended.",
     "full": "The experiment has all the answers it needs. Thank you.",
-    "no_consent": "You have not agreed to take part. Nothing was recorded.",
+    "no_consent": "You have not agreed to take part. Nothing about you is kept; only the number "
+    "of people who decline is counted.",
+    "no_consent_again": "You have not agreed to the present conditions, and the session ends here. "
+    "The answers that you gave before, under the conditions to which you had agreed, are kept.",
     "screened_out": "The session ends here. Thank you.",
     "loading": "Loading…",
     "media_title": "Pictures or sounds do not load",

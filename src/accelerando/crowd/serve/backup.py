@@ -19,12 +19,12 @@ from sqlalchemy import Connection, delete, select
 from accelerando._files import atomic_write
 from accelerando.crowd.experiment import Limits
 from accelerando.crowd.serve.commands import database_url
-from accelerando.crowd.store import Store, archive, recruiting
+from accelerando.crowd.store import Store, archive, counters, recruiting
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import audit, experimenter, meta, participant
 
-__all__ = ["backup", "restore", "run_backup", "run_links", "run_restore"]
+__all__ = ["backup", "open_store", "restore", "run_backup", "run_links", "run_restore"]
 
 _SERVER_FILE = "server.json"
 _SEAL_FILE = "server.seal"
@@ -61,7 +61,8 @@ def backup(store: Store, file: Path, key_file: Path | None = None) -> list[str]:
                 ]
                 for table in _SERVER
             }
-            server = json.dumps({"key": _fingerprint(secret), **rows}).encode()
+            kept = {"key": _fingerprint(secret), "counters": counters.last_ids(connection), **rows}
+            server = json.dumps(kept).encode()
             bundle.writestr(_SERVER_FILE, server)
             bundle.writestr(_SEAL_FILE, _seal(secret, server))
             for name in names:
@@ -101,23 +102,28 @@ def restore(store: Store, file: Path, key_file: Path | None = None) -> list[str]
             parts = iter([file.read_bytes()])
         else:  # one at a time: each is read into memory
             parts = (bundle.read(entry) for entry in entries if entry.endswith(".zip"))
+        least: dict[str, int] = {}
         if key_file is not None:
             if _SERVER_FILE not in entries:
                 raise ValueError("This file has no accounts; restore it without --key-file.")
             if bundle.getinfo(_SERVER_FILE).file_size > _MOST_SERVER_BYTES:
                 raise ValueError(f"{_SERVER_FILE} is too large for accounts and an audit log.")
             seal = bundle.read(_SEAL_FILE) if _SEAL_FILE in entries else b""
-            _restore_server(connection, bundle.read(_SERVER_FILE), seal, key_file)
+            server = bundle.read(_SERVER_FILE)
+            least = _restore_server(connection, server, seal, key_file)
         for data in parts:
             one = archive.read_archive(data, _LIMITS)
             name = one.made.settings.name
             archive.restore(connection, one, name, time.time(), keep_ids=key_file is not None)
             restored.append(name)
-        archive.advance_counters(connection)
+        counters.advance(connection, least)
     return restored
 
 
-def _restore_server(connection: Connection, data: bytes, seal: bytes, key_file: Path) -> None:
+def _restore_server(
+    connection: Connection, data: bytes, seal: bytes, key_file: Path
+) -> dict[str, int]:
+    """Restore accounts, audit log and secret; return the last ids of the server."""
     text = key_file.read_text().strip()
     secret = bytes.fromhex(text) if re.fullmatch("[0-9a-f]{64}", text) else b""
     # Whoever can write to the place of the backups could otherwise add an account of their own.
@@ -138,12 +144,13 @@ def _restore_server(connection: Connection, data: bytes, seal: bytes, key_file: 
             "server makes an account.",
             stacklevel=2,
         )
-        return
+        return {}
     kept = json.loads(data)
     for table in _SERVER:
         connection.execute(delete(table))
         if kept[table.name]:
             connection.execute(table.insert(), kept[table.name])
+    return dict(kept.get("counters", {}))
 
 
 def _seal(secret: bytes, data: bytes) -> bytes:
@@ -157,7 +164,7 @@ def _fingerprint(secret: bytes) -> str:
 
 def run_backup(options: argparse.Namespace) -> int:
     """Write a backup and print its contents."""
-    store = _open(options)
+    store = open_store(options)
     file = options.output or Path(time.strftime("crowd-backup-%Y%m%d-%H%M%S.zip"))
     names = backup(store, file, options.key_file)
     store.close()
@@ -167,7 +174,7 @@ def run_backup(options: argparse.Namespace) -> int:
 
 def run_restore(options: argparse.Namespace) -> int:
     """Restore a backup and print the names of its experiments."""
-    store = _open(options, new=True)
+    store = open_store(options, new=True)
     try:
         names = restore(store, options.file, options.key_file)
     except (ApiError, zipfile.BadZipFile, NotImplementedError) as error:
@@ -182,7 +189,7 @@ def run_restore(options: argparse.Namespace) -> int:
 def run_links(options: argparse.Namespace) -> int:
     """Print the links of all experiments."""
     ids = [] if options.ids is None else options.ids.read_text().split("\n")
-    store = _open(options)
+    store = open_store(options)
     with store.write() as connection:
         secret = store.secret(connection)
         for name in stored.names(connection):
@@ -197,7 +204,8 @@ def run_links(options: argparse.Namespace) -> int:
     return 0
 
 
-def _open(options: argparse.Namespace, *, new: bool = False) -> Store:
+def open_store(options: argparse.Namespace, *, new: bool = False) -> Store:
+    """Open the database that a command names, or raise ValueError if there is none."""
     given = options.database or os.environ.get("ACCELERANDO_DATABASE")
     url = database_url(given, [options.directory] if options.directory else [])
     file = Path(url.removeprefix("sqlite:///"))

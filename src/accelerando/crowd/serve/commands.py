@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import logging
 import os
+import re
 import secrets
 import socket
 import ssl
@@ -20,7 +21,7 @@ from pathlib import Path
 from sqlalchemy.exc import DBAPIError
 
 from accelerando._validation import check_integer
-from accelerando.crowd.experiment import Experiment, Item, load_experiment
+from accelerando.crowd.experiment import Experiment, Item, Settings, load_experiment
 from accelerando.crowd.experiment.showing import Known
 from accelerando.crowd.serve.processes import Serving, supervise
 from accelerando.crowd.store import Store
@@ -61,14 +62,20 @@ def run_serve(options: argparse.Namespace) -> int:
         made = [load_experiment(path, options.items, known=known) for path in options.experiments]
     store = Store(url)
     store.check()
+    # Before the first password is made: it is shown once, and only if the port is free.
+    listener = listen(options.host, options.port)
     try:
         password = prepare(store, made, reset=options.reset_password)
+        with store.read() as connection:
+            names = stored.names(connection)
     except DBAPIError as error:
+        listener.close()
         raise explained(error) from None
-    with store.read() as connection:
-        names = stored.names(connection)
-    store.close()
-    listener = listen(options.host, options.port)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        store.close()
     port = listener.getsockname()[1]
     scheme = "http" if options.certificate is None else "https"
     shown = f"[{options.host}]" if ":" in options.host else options.host
@@ -136,7 +143,7 @@ def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str
                     )
                 stored.add(connection, experiment, clock)
                 there.add(name)
-                _print_notes(experiment.notices)
+                _print_notes([*experiment.notices, *guessable_codes(experiment.settings)])
                 continue
             snapshot = stored.find(connection, name)
             before = stored.items_of(connection, snapshot.frame.id)
@@ -197,6 +204,16 @@ def stored_pictures(url: str) -> Iterator[Callable[[str], Known]]:
         yield known
     finally:
         store.close()
+
+
+def guessable_codes(settings: Settings) -> list[str]:
+    """Return a sentence for each completion code that differs per person and can be guessed."""
+    return [
+        f"completion.{outcome}.code {made.code!r} can be guessed by whoever knows how IDs look. "
+        "Write {code} for a code that only this server can make; `crowd codes` checks it."
+        for outcome, made in settings.completion.items()
+        if made.code and "{code}" not in made.code and re.search(r"\{\w+\}", made.code)
+    ]
 
 
 def changed_items(name: str, before: list[Item], after: list[Item]) -> str:

@@ -59,7 +59,7 @@ instructions: >
 
 participants:
   answers: 50               # per participant; null: no limit
-#   total_answers: 3000     # of all participants
+#   total_answers: 3000     # of all participants; who has begun may finish
 #   total_participants: 60
 #   returning: resume       # or refuse, or new: for participants who return
 #   pseudonyms: false       # true: do not store names in links (PROLIFIC_PID, ...)
@@ -69,7 +69,8 @@ participants:
 #   id_parameters: [participant, puid, PROLIFIC_PID, workerId, id]
 #   keep_parameters: [STUDY_ID, SESSION_ID, assignmentId, hitId, survey_code]
 
-# completion:               # how a session ends; {{PROLIFIC_PID}} etc. are filled in
+# completion:               # how a session ends; {{PROLIFIC_PID}} etc. are filled in, and
+#                           # {{code}} is a code that cannot be guessed, one per participant
 #   done: {{code: C1234567, redirect: "https://app.prolific.com/submissions/complete?cc=C1234567"}}
 #   screened_out: {{code: C7654321}}
 #   no_consent: {{redirect: "https://app.prolific.com/submissions/complete?cc=NOCONSENT"}}

@@ -38,7 +38,7 @@ _COUNT = (
     .values(
         {
             name: bindparam(f"new_{name}")
-            for name in ("last", "answered", "skipped", "failed", "practised", "outcome")
+            for name in ("last", "answered", "extra", "skipped", "failed", "practised", "outcome")
         }
     )
 )
@@ -126,17 +126,19 @@ def _count(
     clock: float,
 ) -> Person:
     practice = row.kind == "practice"
-    answered = winner is not None and not practice
-    failed = answered and row.kind == "check" and winner != row.winner
-    checks, quota = snapshot.frame.settings.checks, snapshot.frame.settings.participants.answers
+    given = winner is not None and not practice
+    counts = given and row.kind == "query"
+    failed = given and row.kind == "check" and winner != row.winner
+    checks, quota = snapshot.frame.settings.checks, person.quota
     outcome = person.outcome
     if outcome is None and failed and person.failed + 1 == checks.fail_after:
         outcome = "screened_out"
-    if outcome is None and answered and quota is not None and person.answered + 1 >= quota:
+    if outcome is None and counts and quota is not None and person.answered + 1 >= quota:
         outcome = "done"
     after = {
         "last": clock,
-        "answered": person.answered + answered,
+        "answered": person.answered + counts,
+        "extra": person.extra + (given and not counts),
         "skipped": person.skipped + (winner is None and not practice),
         "failed": person.failed + failed,
         "practised": person.practised + practice,

@@ -8,12 +8,13 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, Table, select
 
 from accelerando import __version__
 from accelerando.crowd.experiment import Experiment, Item, Limits, Media, Settings
@@ -25,9 +26,9 @@ from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.media import all_media
-from accelerando.crowd.store.schema import answer, experiment, model, participant, served
+from accelerando.crowd.store.schema import answer, model, participant, served
 
-__all__ = ["FORMAT", "advance_counters", "read_archive", "restore", "write_archive"]
+__all__ = ["FORMAT", "read_archive", "restore", "write_archive"]
 
 FORMAT = 1
 _ROWS = 500
@@ -51,6 +52,7 @@ class _Manifest(BaseModel):
 
     created: _Time = 0.0
     id: int = Field(default=0, ge=0, lt=2**31)
+    declined: int | None = Field(default=None, ge=0, lt=2**31)
 
 
 class _ItemRow(_Row):
@@ -88,6 +90,10 @@ class _ParticipantRow(_Row):
     withdrawn: _Time | None = None
     proven: bool = False
     browser: str = Field(default="", max_length=64)
+    secret: str = Field(default="", pattern="^([0-9a-f]{32})?$")
+    extra: int = Field(default=0, ge=0, lt=2**31)
+    quota: int | None = Field(default=None, ge=0, lt=2**31)
+    code_used: _Time | None = None
 
 
 class _ServedRow(_Row):
@@ -146,6 +152,7 @@ def write_archive(connection: Connection, snapshot: Snapshot, stream: IO[bytes])
             "id": number,
             "created": snapshot.frame.created,
             "state": snapshot.state,
+            "declined": stored.declined(connection, number),
         }
         archive.writestr("manifest.json", json.dumps(manifest, indent=1))
         archive.writestr(
@@ -178,9 +185,15 @@ class Archive:
     """A valid archive, ready to be restored."""
 
     def __init__(
-        self, made: Experiment, created: float, rows: dict[str, list[dict[str, Any]]], number: int
+        self,
+        made: Experiment,
+        created: float,
+        rows: dict[str, list[dict[str, Any]]],
+        number: int,
+        declined: int = 0,
     ) -> None:
         self.made, self.created, self.rows, self.number = made, created, rows, number
+        self.declined = declined
 
 
 def read_archive(data: bytes, limits: Limits = Limits()) -> Archive:  # noqa: B008 (frozen)
@@ -235,7 +248,7 @@ def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
     manifest = json.loads(budget.read("manifest.json"))
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise _bad(f"it must have format {FORMAT}")
-    settings = Settings.model_validate_json(budget.read("settings.json"))
+    settings = Settings.model_validate_json(budget.read("settings.json"), context={"stored": True})
     names = json.loads(budget.read("media.json"))
     media: dict[str, Media] = {}
     for key, name in names.items():
@@ -255,7 +268,10 @@ def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
     }
     _check(rows, len(items), settings)
     about = _Manifest.model_validate(manifest)
-    return Archive(Experiment(settings, items, media), about.created, rows, about.id)
+    declined = about.declined
+    if declined is None:
+        declined = _of_former_version(rows, settings)
+    return Archive(Experiment(settings, items, media), about.created, rows, about.id, declined)
 
 
 def _add_copies(media: dict[str, Media], budget: _Budget) -> None:
@@ -273,6 +289,26 @@ def _add_copies(media: dict[str, Media], budget: _Budget) -> None:
         if key not in media or recognize(content) != kind or not kind.startswith("image/"):
             raise _bad(f"the content of {name} does not match its name")
         media[key].sizes[int(width)] = kind, content
+
+
+def _of_former_version(rows: dict[str, list[dict[str, Any]]], settings: Settings) -> int:
+    """Count as the present version does; return the number of people who refused consent."""
+    kinds = {row["id"]: (row["participant_id"], row["kind"]) for row in rows["queries"]}
+    given = Counter(kinds[row["query_id"]] for row in rows["answers"] if row["winner"] is not None)
+    for row in rows["participants"]:
+        row["quota"] = settings.participants.answers
+        row["answered"] = given[row["id"], "query"]
+        row["extra"] = given[row["id"], "check"] + given[row["id"], "repeat"]
+    gone = {
+        row["id"]
+        for row in rows["participants"]
+        if row["outcome"] == "no_consent" and not row["answered"]
+    }
+    unused = {number for number, (person, _) in kinds.items() if person in gone}
+    rows["participants"] = [row for row in rows["participants"] if row["id"] not in gone]
+    rows["queries"] = [row for row in rows["queries"] if row["id"] not in unused]
+    rows["answers"] = [row for row in rows["answers"] if row["query_id"] not in unused]
+    return len(gone)
 
 
 def _item(entry: Any, media: dict[str, Media]) -> Item:
@@ -326,6 +362,7 @@ def restore(
     kept = archive.number if keep_ids and archive.number else None
     number = stored.add(connection, archive.made, archive.created or clock, name, kept)
     stored.set_state(connection, number, "paused")
+    stored.count_declined(connection, number, archive.declined)
     numbers: dict[int, int] = {}
     for row in archive.rows["participants"]:
         old = row.pop("id")
@@ -343,16 +380,6 @@ def restore(
         rows = [{"experiment_id": number, **row} for row in archive.rows[key]]
         for begin in range(0, len(rows), _ROWS):
             connection.execute(table.insert(), rows[begin : begin + _ROWS])
-
-
-def advance_counters(connection: Connection) -> None:
-    """Let PostgreSQL continue after the ids that were restored; SQLite does so by itself."""
-    if connection.dialect.name != "postgresql":
-        return
-    for table in (experiment, participant):
-        sequence = func.pg_get_serial_sequence(table.name, "id")
-        after = select(func.coalesce(func.max(table.c.id), 0) + 1).scalar_subquery()
-        connection.execute(select(func.setval(sequence, after, False)))
 
 
 def _bad(why: str) -> ApiError:

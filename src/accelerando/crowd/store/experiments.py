@@ -63,9 +63,9 @@ _FIND = select(
 ).where(experiment.c.name == bindparam("name"))
 _SETTINGS = select(experiment.c.settings).where(experiment.c.id == bindparam("id"))
 
-# Settings never change after an experiment was created. SQLite may give the id of a deleted
-# experiment to a new one, so the time of creation is part of the key. The engine is, too, because
-# tests run two servers with different databases in one process.
+# Settings never change after an experiment was created. Before schema 6 SQLite gave the id of a
+# deleted experiment to a new one, so the time of creation is part of the key. The engine is, too,
+# because tests run two servers with different databases in one process.
 _frames: dict[tuple[Engine, int, float], Frame] = {}
 _MOST_FRAMES = 100
 # Many requests share a transaction, and the result is the same for all of them.
@@ -170,6 +170,21 @@ def set_state(connection: Connection, number: int, state: str) -> None:
     """Set the state of an experiment: "running" or "paused"."""
     forget(connection)
     connection.execute(update(experiment).where(experiment.c.id == number).values(state=state))
+
+
+def declined(connection: Connection, number: int) -> int:
+    """Return how many people refused consent."""
+    found = select(experiment.c.declined).where(experiment.c.id == number)
+    return int(connection.execute(found).scalar_one())
+
+
+def count_declined(connection: Connection, number: int, more: int = 1) -> None:
+    """Count people who refused consent."""
+    connection.execute(
+        update(experiment)
+        .where(experiment.c.id == number)
+        .values(declined=experiment.c.declined + more)
+    )
 
 
 def remove(connection: Connection, number: int) -> None:

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from sqlalchemy import Connection, Row, Select, select
 
+from accelerando.crowd._read import why_left_out
 from accelerando.crowd.experiment import Item
 from accelerando.crowd.store.answers import newer
 from accelerando.crowd.store.errors import ApiError
@@ -43,6 +44,7 @@ COLUMNS: dict[str, str] = {
     "received": "Time when the answer was stored, UTC.",
     "device": "phone, tablet or computer, as reported by the browser.",
     "blocked": "true if the participant is blocked; the embedding ignores such answers.",
+    "left_out": "Why the embedding does not use the answer; empty if it does.",
     "head_name": "Text or file name of the item on top.",
     "winner_name": "Text or file name of the chosen item.",
     "loser_name": "Text or file name of the other item.",
@@ -138,6 +140,7 @@ def rows(open_: Open, snapshot: Snapshot, *, skips: bool = False) -> Iterator[di
             "received": _utc(row.received),
             "device": row.device,
             "blocked": row.state == "blocked",
+            "left_out": why_left_out(row.kind, blocked=row.state == "blocked"),
             "head_name": items[row.head].text,
             "winner_name": None if skips else items[row.chosen].text,
             "loser_name": None if loser is None else items[loser].text,
@@ -202,19 +205,23 @@ SALMON_COLUMNS = [
 
 
 def salmon_csv(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
-    """Yield a CSV file with the columns of Salmon's responses, in chunks."""
+    """Yield a CSV file with the columns of Salmon's responses, in chunks.
+
+    Salmon has no column for attention checks, repeats or blocked people, so the file has only the
+    answers that the embedding uses.
+    """
     items = items_of(connection, snapshot.frame.id)
     people: dict[str, int] = {}
 
     def here() -> AbstractContextManager[Connection]:
         return nullcontext(connection)
 
-    for row in rows(here, snapshot):
+    for row in _used(here, snapshot):
         people[row["participant"]] = people.get(row["participant"], 0) + 1
     total = sum(people.values())
 
     def lines() -> Iterator[dict[str, Any]]:
-        for row in rows(here, snapshot):
+        for row in _used(here, snapshot):
             received = datetime.fromisoformat(row["received"])
             made = {
                 name: row[name] for name in ("head", "left", "right", "winner", "loser", "sampler")
@@ -238,6 +245,10 @@ def salmon_csv(connection: Connection, snapshot: Snapshot) -> Iterator[str]:
             yield made
 
     return _csv(SALMON_COLUMNS, lines())
+
+
+def _used(open_: Open, snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    return (row for row in rows(open_, snapshot) if row["left_out"] is None)
 
 
 def embedding_csv(
@@ -314,7 +325,7 @@ def _csv(columns: list[str], lines: Iterable[dict[str, Any]]) -> Iterator[str]:
     writer = csv.DictWriter(stream, columns)
     writer.writeheader()
     for number, line in enumerate(lines, start=1):
-        writer.writerow({name: _cell(value) for name, value in line.items()})
+        writer.writerow({name: safe_cell(value) for name, value in line.items()})
         if number % _CHUNK == 0:
             yield stream.getvalue()
             stream.seek(0)
@@ -322,7 +333,8 @@ def _csv(columns: list[str], lines: Iterable[dict[str, Any]]) -> Iterator[str]:
     yield stream.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def safe_cell(value: Any) -> Any:
+    """Return a cell of a CSV file that no spreadsheet takes for a formula."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str) and (

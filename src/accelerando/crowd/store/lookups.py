@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, bindparam, delete, exists, select
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, exists, func, select
+from sqlalchemy.sql.dml import ReturningDelete
 
 from accelerando.crowd._assignment import QueryQueue, SeenQueries
 from accelerando.crowd._sampler import Query
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.schema import queue, served
 
-__all__ = ["StoredQueue", "StoredSeen"]
+__all__ = ["StoredQueue", "StoredSeen", "take_out"]
 
 _MAX_LOOKUPS = 20
 
@@ -22,7 +25,7 @@ _SEEN = select(served.c.id).where(
 _ALL_SEEN = select(served.c.head, served.c.low, served.c.high).where(
     served.c.participant_id == bindparam("person")
 )
-_FIRST = (
+_UNSEEN = (
     select(queue.c.id)
     .where(
         queue.c.experiment_id == bindparam("experiment"),
@@ -36,15 +39,40 @@ _FIRST = (
         ),
     )
     .order_by(queue.c.place)
-    .limit(1)
-    # A row that another web process is taking is skipped, not waited for.
-    .with_for_update(skip_locked=True)
 )
-_POP = (
-    delete(queue)
-    .where(queue.c.id == _FIRST.scalar_subquery())
-    .returning(queue.c.head, queue.c.left, queue.c.right, queue.c.score)
-)
+
+
+def _pop(among: int) -> ReturningDelete[Any]:
+    """Return the statement that takes the first unseen query, or a random one of the first ones."""
+    first = _UNSEEN.limit(among)
+    if among > 1:
+        near = first.subquery()
+        first = select(near.c.id).order_by(func.random()).limit(1)
+    else:
+        # A row that another web process is taking is skipped, not waited for.
+        first = first.with_for_update(skip_locked=True)
+    return (
+        delete(queue)
+        .where(queue.c.id == first.scalar_subquery())
+        .returning(queue.c.head, queue.c.left, queue.c.right, queue.c.score)
+    )
+
+
+_NEAR_THE_TOP = 40
+_POP = _pop(1)
+
+
+def take_out(connection: Connection, snapshot: Snapshot, head: int, left: int, right: int) -> None:
+    """Delete a query that was asked from the queues."""
+    connection.execute(
+        delete(queue).where(
+            queue.c.experiment_id == snapshot.frame.id,
+            queue.c.version == snapshot.queue_version,
+            queue.c.head == head,
+            queue.c.left == left,
+            queue.c.right == right,
+        )
+    )
 
 
 class StoredSeen(SeenQueries):
@@ -82,9 +110,16 @@ class StoredQueue(QueryQueue):
     """The queue of a sampler in the database, for one participant."""
 
     def __init__(
-        self, connection: Connection, snapshot: Snapshot, person: int, sampler: str
+        self,
+        connection: Connection,
+        snapshot: Snapshot,
+        person: int,
+        sampler: str,
+        *,
+        anywhere: bool = False,
     ) -> None:
         self._connection = connection
+        self._pop = _pop(_NEAR_THE_TOP) if anywhere else _POP
         self._place = {
             "experiment": snapshot.frame.id,
             "version": snapshot.queue_version,
@@ -99,5 +134,5 @@ class StoredQueue(QueryQueue):
         needed.
         """
         del seen
-        row = self._connection.execute(_POP, self._place).first()
+        row = self._connection.execute(self._pop, self._place).first()
         return None if row is None else Query(row.head, row.left, row.right, row.score)

@@ -5,92 +5,45 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
+from sqlalchemy import Connection, Select, delete, select, update
 
 from accelerando.crowd.store.errors import ApiError
-from accelerando.crowd.store.experiments import Snapshot, forget, note
+from accelerando.crowd.store.experiments import Snapshot, count_declined, forget, note
+from accelerando.crowd.store.places import reserve
 from accelerando.crowd.store.schema import answer, experiment, participant, served
 from accelerando.crowd.store.store import insert_or_ignore
+from accelerando.crowd.store.tokens import (
+    Person,
+    authenticate,
+    get,
+    invitation,
+    is_equal,
+    proof,
+    token,
+)
 
 __all__ = [
+    "Person",
+    "authenticate",
     "consent",
     "delete_withdrawn",
     "get",
     "invitation",
     "join",
+    "new_secret",
     "proof",
-    "read_token",
     "reinstate",
     "token",
+    "touch",
     "withdraw",
 ]
 
-Person = Row[Any]
-
 _LONGEST = 200
-_GET = select(participant).where(participant.c.id == bindparam("person"))
-_LOCK = _GET.with_for_update()
-
-
-def token(secret: bytes, snapshot: Snapshot, person: int) -> str:
-    """Return the signed token that authenticates a participant."""
-    what = f"{snapshot.frame.id}.{person}"
-    return f"{what}.{_sign(secret, snapshot.frame.created, what)}"
-
-
-def read_token(secret: bytes, snapshot: Snapshot, shown: str | None) -> int | None:
-    """Return the participant's id, or None if the token is not valid for this experiment."""
-    what, _, signature = (shown or "").rpartition(".")
-    number, _, person = what.partition(".")
-    # Compared as text: converting thousands of digits is slow, and Python refuses it.
-    if number != str(snapshot.frame.id) or len(person) > 18:
-        return None
-    if not (person.isascii() and person.isdigit()):
-        return None
-    good = _equal(signature, _sign(secret, snapshot.frame.created, what))
-    return int(person) if good else None
-
-
-def proof(secret: bytes, snapshot: Snapshot, given: str) -> str:
-    """Return the signature of a personal link: it proves that the server gave this id."""
-    return _short(secret, f"personal {snapshot.frame.created} {given}")
-
-
-def invitation(secret: bytes, snapshot: Snapshot) -> str:
-    """Return the unguessable part of the link that a recruiting service gets."""
-    return _short(secret, f"invitation {snapshot.frame.created}")
-
-
-def _short(secret: bytes, what: str) -> str:
-    signed = hmac.digest(secret, what.encode("utf-8", "replace"), "sha256")
-    return urlsafe_b64encode(signed[:16]).decode().rstrip("=")
-
-
-def _equal(shown: str | None, expected: str) -> bool:
-    return hmac.compare_digest((shown or "").encode("utf-8", "replace"), expected.encode())
-
-
-def _sign(secret: bytes, created: float, what: str) -> str:
-    # With the time of creation, tokens of a deleted experiment are not valid for its successor.
-    return hmac.digest(secret, f"participant {created} {what}".encode(), "sha256").hex()
-
-
-def get(connection: Connection, snapshot: Snapshot, person: int, *, lock: bool = False) -> Person:
-    """Return the row of a participant.
-
-    Raises
-    ------
-    ApiError
-        This experiment has no participant with this id.
-    """
-    row = connection.execute(_LOCK if lock else _GET, {"person": person}).first()
-    if row is None or row.experiment_id != snapshot.frame.id:
-        raise ApiError("no_participant", "This session is unknown; please start again.", 401)
-    return row
+_TOUCH_SECONDS = 30.0
+_SUFFIX = 6  # signs that distinguish sessions of one id
 
 
 def join(
@@ -99,21 +52,23 @@ def join(
     secret: bytes,
     parameters: Mapping[str, str],
     device: str,
-    known: int | None,
+    known: Person | None,
     clock: float,
     browser: str = "",
+    own: str = "",
 ) -> Person:
     """Return the participant with these URL parameters: a known one, or a new one.
 
     An id in a link is a claim, because ids can be guessed. A session continues only with a proof:
     the token of the session (`known`), the random number that the same browser sent before
     (`browser`), or a personal link (see :func:`proof`). Somebody with the id of another participant
-    and no proof gets a session of their own.
+    and no proof gets a session of their own. A new participant gets the secret `own`, by default a
+    random one.
 
     Raises
     ------
     ApiError
-        Code "returning": the participant has taken part before and may not return. Code "full":
+        Code "returning": the participant has finished before and may not return. Code "full":
         the experiment has all its participants. Code "no_invitation": the experiment admits people
         with its link only.
     """
@@ -123,23 +78,26 @@ def join(
     external = given
     if given is not None and settings.pseudonyms:
         external = _pseudonym(secret, snapshot, given)
-    proven = given is not None and _equal(kept.get("proof"), proof(secret, snapshot, given))
+    proven = given is not None and is_equal(kept.get("proof"), proof(secret, snapshot, given))
     mine = hashlib.sha256(browser.encode()).hexdigest() if browser else ""
-    row = _by_cookie(connection, snapshot, known, external)
+    row = _by_cookie(known, external)
     if row is not None:
         return row
     row = _by_external(connection, snapshot, external)
     if row is not None and mine and row.browser == mine:
         return row
-    if row is not None and proven and row.proven and settings.returning == "resume":
+    returning = settings.returning
+    unfinished = row is not None and row.outcome is None and row.state != "blocked"
+    may_continue = returning == "resume" or (returning == "refuse" and unfinished)
+    if row is not None and proven and row.proven and may_continue:
         return row
     squatted = row is not None and proven and not row.proven
-    if row is not None and settings.returning == "refuse" and not squatted:
+    if returning == "refuse" and not squatted and _has_finished(connection, snapshot, external):
         raise ApiError("returning", "You have taken part already. Thank you.", 403)
-    invited = proven or _equal(kept.get("invitation"), invitation(secret, snapshot))
+    invited = proven or is_equal(kept.get("invitation"), invitation(secret, snapshot))
     if settings.entry == "link" and not invited:
         raise ApiError("no_invitation", "Please open the complete link of this study.", 403)
-    _check_capacity(connection, snapshot)
+    quota = reserve(connection, snapshot, clock)
     if squatted and row is not None:
         # Somebody used the id before the person to whom it belongs.
         connection.execute(
@@ -161,35 +119,60 @@ def join(
         "personal": {},
         "proven": proven,
         "browser": mine,
+        "secret": own or new_secret(),
+        "quota": quota,
     }
     if row is not None and not squatted:
         values |= {"external": None, "name": _other_name(external)}
     add = insert_or_ignore(connection, participant).returning(participant)
     made = connection.execute(add, values).first()
     if made is None:  # another transaction has just taken the id: look again
-        return join(connection, snapshot, secret, parameters, device, known, clock, browser)
+        return join(connection, snapshot, secret, parameters, device, known, clock, browser, own)
     return made
 
 
+def new_secret() -> str:
+    """Return the random secret of a new participant."""
+    return secrets.token_hex(16)
+
+
 def _other_name(external: str | None) -> str:
-    return f"{external}-{secrets.token_hex(3)}"
+    return f"{_shortened(external)}-{secrets.token_hex(_SUFFIX // 2)}"
 
 
-def _by_cookie(
-    connection: Connection, snapshot: Snapshot, known: int | None, external: str | None
-) -> Person | None:
+def _shortened(external: str | None) -> str:
+    """Return as much of an id as fits into a name with a suffix."""
+    return str(external)[: _LONGEST - _SUFFIX - 1]
+
+
+def _by_cookie(known: Person | None, external: str | None) -> Person | None:
     """Return the participant of the cookie, unless the link has the name of another one.
 
     Two people may share a computer, so the name in the link has precedence.
     """
     if known is None:
         return None
-    row = connection.execute(_GET, {"person": known}).first()
-    if row is None or row.experiment_id != snapshot.frame.id:
-        return None
-    same = external is None or row.external == external
-    is_other_session = row.external is None and row.name.startswith(f"{external}-")
-    return row if same or is_other_session else None
+    same = external is None or known.external == external
+    is_other_session = known.external is None and known.name.startswith(f"{_shortened(external)}-")
+    return known if same or is_other_session else None
+
+
+def _has_finished(connection: Connection, snapshot: Snapshot, external: str | None) -> bool:
+    """Return True if a session under this id has ended, be it the first one or another one."""
+    if external is None:
+        return False
+    names = connection.execute(
+        select(participant.c.external, participant.c.name).where(
+            participant.c.experiment_id == snapshot.frame.id,
+            participant.c.outcome.is_not(None) | (participant.c.state == "blocked"),
+            participant.c.name.startswith(_shortened(external), autoescape=True),
+        )
+    )
+    return any(
+        row.external == external
+        or (row.external is None and row.name[: -_SUFFIX - 1] == _shortened(external))
+        for row in names
+    )
 
 
 def _by_external(connection: Connection, snapshot: Snapshot, external: str | None) -> Person | None:
@@ -203,12 +186,31 @@ def _by_external(connection: Connection, snapshot: Snapshot, external: str | Non
     ).first()
 
 
+def touch(connection: Connection, person: Person, clock: float) -> None:
+    """Note that a participant is there, so that the places of the session are not given away."""
+    if not 0 <= clock - person.last < _TOUCH_SECONDS:
+        connection.execute(
+            update(participant).where(participant.c.id == person.id).values(last=clock)
+        )
+
+
 def consent(
     connection: Connection, snapshot: Snapshot, person: Person, agreed: bool, clock: float
-) -> None:
-    """Record whether the participant gave consent; a session that has ended stays as it is."""
+) -> bool:
+    """Record whether the participant gave consent; return False if nothing is kept of them.
+
+    Of somebody who refuses before the first answer only the number of such people is kept. Who
+    agreed to a former version and refuses the present one has ended; the answers stay.
+    """
     if person.withdrawn is not None or person.outcome not in (None, "no_consent"):
-        return
+        return True  # a session that has ended stays as it is
+    mine = participant.c.id == person.id
+    if not agreed and person.consented is None:
+        connection.execute(delete(answer).where(answer.c.query_id.in_(_asked(person.id))))
+        connection.execute(delete(served).where(served.c.participant_id == person.id))
+        connection.execute(delete(participant).where(mine))
+        count_declined(connection, snapshot.frame.id)
+        return False
     text = snapshot.frame.settings.consent
     values: dict[str, Any] = {"last": clock}
     if agreed:
@@ -217,9 +219,10 @@ def consent(
             "consent_version": None if text is None else text.version,
             "outcome": None if person.outcome == "no_consent" else person.outcome,
         }
-    elif person.answered == 0:
+    elif person.outcome is None:
         values |= {"outcome": "no_consent"}
-    connection.execute(update(participant).where(participant.c.id == person.id).values(**values))
+    connection.execute(update(participant).where(mine).values(**values))
+    return True
 
 
 def withdraw(connection: Connection, snapshot: Snapshot, person: int, clock: float) -> None:
@@ -261,7 +264,14 @@ def delete_withdrawn(connection: Connection, snapshot: Snapshot, clock: float) -
             update(participant)
             .where(participant.c.id == person)
             .values(
-                answered=0, skipped=0, failed=0, asked=0, practised=0, personal={}, parameters={}
+                answered=0,
+                extra=0,
+                skipped=0,
+                failed=0,
+                asked=0,
+                practised=0,
+                personal={},
+                parameters={},
             )
         )
         what = f"{snapshot.frame.name} {person}"
@@ -279,8 +289,7 @@ def reinstate(connection: Connection, snapshot: Snapshot, person: Person) -> Non
     """
     if person.withdrawn is None or person.asked == 0:
         raise ApiError("not_withdrawn", "There are no withdrawn answers of this participant.", 409)
-    quota = snapshot.frame.settings.participants.answers
-    done = quota is not None and person.answered >= quota
+    done = person.quota is not None and person.answered >= person.quota
     connection.execute(
         update(participant)
         .where(participant.c.id == person.id)
@@ -306,14 +315,17 @@ def set_blocked(connection: Connection, snapshot: Snapshot, person: int, blocked
 
 
 def _drop_answers(connection: Connection, snapshot: Snapshot, person: int) -> None:
-    theirs = select(served.c.id).where(served.c.participant_id == person)
     connection.execute(
         delete(answer).where(
-            answer.c.experiment_id == snapshot.frame.id, answer.c.query_id.in_(theirs)
+            answer.c.experiment_id == snapshot.frame.id, answer.c.query_id.in_(_asked(person))
         )
     )
     connection.execute(delete(served).where(served.c.participant_id == person))
     _new_revision(connection, snapshot)
+
+
+def _asked(person: int) -> Select[Any]:
+    return select(served.c.id).where(served.c.participant_id == person)
 
 
 def _new_revision(connection: Connection, snapshot: Snapshot) -> None:
@@ -323,26 +335,6 @@ def _new_revision(connection: Connection, snapshot: Snapshot) -> None:
         .where(experiment.c.id == snapshot.frame.id)
         .values(revision=experiment.c.revision + 1)
     )
-
-
-def _check_capacity(connection: Connection, snapshot: Snapshot) -> None:
-    most = snapshot.frame.settings.participants.total_participants
-    if most is None:
-        return
-    # Lock the row, so that two participants cannot both take the last place.
-    connection.execute(
-        select(experiment.c.id).where(experiment.c.id == snapshot.frame.id).with_for_update()
-    )
-    there = connection.execute(
-        select(func.count())
-        .select_from(participant)
-        .where(
-            participant.c.experiment_id == snapshot.frame.id,
-            participant.c.outcome.is_(None) | participant.c.outcome.in_(["done", "screened_out"]),
-        )
-    ).scalar_one()
-    if there >= most:
-        raise ApiError("full", "The experiment has all the participants it needs.", 403)
 
 
 def _pseudonym(secret: bytes, snapshot: Snapshot, given: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, select, update
 
+from accelerando.crowd._read import why_left_out
 from accelerando.crowd._sampler import Query, SamplerState
 from accelerando.crowd.store.answers import newer
 from accelerando.crowd.store.experiments import Frame, Snapshot, forget
@@ -40,6 +41,7 @@ _answer = newer().c
 _NEW = (
     select(
         _answer.seq,
+        _answer.query_id,
         served.c.head,
         served.c.left,
         served.c.right,
@@ -47,6 +49,8 @@ _NEW = (
         served.c.score,
         served.c.sampler,
         served.c.participant_id,
+        served.c.kind,
+        participant.c.state,
     )
     .join(
         served,
@@ -55,8 +59,6 @@ _NEW = (
     .join(participant, participant.c.id == served.c.participant_id)
     .where(
         _answer.winner.is_not(None),
-        served.c.kind == "query",
-        participant.c.state != "blocked",
         participant.c.withdrawn.is_(None),
     )
     .order_by(_answer.seq)
@@ -77,8 +79,9 @@ class Fitted:
 
 
 def new_answers(connection: Connection, number: int, after: int) -> list[Row[Any]]:
-    """Return usable answers with a larger sequence number than `after`."""
-    return list(connection.execute(_NEW, {"experiment": number, "after": after}))
+    """Return the answers that count, with a larger sequence number than `after`."""
+    rows: Any = connection.execute(_NEW, {"experiment": number, "after": after})
+    return [row for row in rows if why_left_out(row.kind, blocked=row.state == "blocked") is None]
 
 
 def left_in_queue(connection: Connection, snapshot: Snapshot) -> dict[str, list[Query]]:

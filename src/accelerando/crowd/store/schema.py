@@ -25,11 +25,12 @@ from sqlalchemy import (
 __all__ = ["SCHEMA_VERSION", "tables"]
 
 # Increase it with every change below, and add a step to migrate.py.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 tables = MetaData()
 
-# SQLite auto-increments INTEGER primary keys only.
+# SQLite auto-increments INTEGER primary keys only. Without sqlite_autoincrement it gives the id of
+# a deleted row to the next one; tokens, links, logs and caches refer to the ids of some tables.
 _Counter = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -64,6 +65,7 @@ experimenter = Table(
     # The key of one-time passwords, and the step of the newest one that was used.
     Column("totp", String(64)),
     Column("totp_step", BigInteger, nullable=False, server_default="0"),
+    sqlite_autoincrement=True,
 )
 
 session = Table(
@@ -105,6 +107,9 @@ experiment = Table(
     # Version of the queue in use; the worker increases it when a new queue is complete.
     Column("queue_version", Integer, nullable=False, server_default="0"),
     Column("worker_state", JSON),
+    # Number of people who refused consent; nothing else is kept of them.
+    Column("declined", Integer, nullable=False, server_default="0"),
+    sqlite_autoincrement=True,
 )
 
 role = Table(
@@ -137,6 +142,7 @@ api_token = Table(
     Column("experiment_id", Integer, ForeignKey("experiment.id", ondelete="CASCADE")),
     Column("created", Float, nullable=False),
     Column("expires", Float, nullable=False),
+    sqlite_autoincrement=True,
 )
 
 item = Table(
@@ -200,6 +206,7 @@ participant = Table(
     Column("personal", JSON, nullable=False),
     Column("practised", Integer, nullable=False, server_default="0"),
     Column("asked", Integer, nullable=False, server_default="0"),
+    # Without practice, checks, repeats and skips.
     Column("answered", Integer, nullable=False, server_default="0"),
     Column("skipped", Integer, nullable=False, server_default="0"),
     Column("failed", Integer, nullable=False, server_default="0"),
@@ -209,7 +216,17 @@ participant = Table(
     Column("proven", Boolean, nullable=False, server_default=false()),
     # Hash of a random number that the participant's browser keeps.
     Column("browser", String(64), nullable=False, server_default=""),
+    # Random: the token, the completion code and everything drawn for this person follow from it.
+    # Empty for participants of a former version.
+    Column("secret", String(32), nullable=False, server_default=""),
+    # Attention checks and repeats that were answered; they are not part of `answered`.
+    Column("extra", Integer, nullable=False, server_default="0"),
+    # Answers reserved when the session began; NULL without an end.
+    Column("quota", Integer),
+    # When an experimenter used up the completion code.
+    Column("code_used", Float),
     UniqueConstraint("experiment_id", "external", name="participant_external"),
+    sqlite_autoincrement=True,
 )
 
 served = Table(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import secrets
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, Row, bindparam, func, select, update
+from sqlalchemy import Connection, Row, bindparam, select, update
 
 from accelerando.crowd._assignment import AssignedQuery, AssignmentState, QueryAssigner
 from accelerando.crowd._sampler import Query, SamplerState
 from accelerando.crowd.store.experiments import Snapshot, one_sampler_assigner
 from accelerando.crowd.store.lookups import StoredQueue, StoredSeen
 from accelerando.crowd.store.participants import Person
+from accelerando.crowd.store.places import room
 from accelerando.crowd.store.schema import participant, served
 
 __all__ = ["AsRow", "ServedRow", "open_queries", "top_up"]
@@ -34,9 +37,6 @@ _ASKED = (
     .values(asked=bindparam("n_asked"), personal=bindparam("own"))
 )
 _SERVE = served.insert()
-_TOTAL = select(func.coalesce(func.sum(participant.c.answered), 0)).where(
-    participant.c.experiment_id == bindparam("experiment"), participant.c.withdrawn.is_(None)
-)
 
 
 def open_queries(connection: Connection, person: int) -> list[ServedRow]:
@@ -45,42 +45,50 @@ def open_queries(connection: Connection, person: int) -> list[ServedRow]:
 
 
 def top_up(
-    connection: Connection, snapshot: Snapshot, person: Person, count: int, clock: float
+    connection: Connection,
+    snapshot: Snapshot,
+    person: Person,
+    count: int,
+    clock: float,
+    *,
+    anywhere: bool = False,
 ) -> tuple[list[ServedRow], str | None]:
     """Return the participant's open queries, with new ones until there are ``count``.
 
-    Return the outcome of the session, too, if there is nothing left to ask.
+    Return the outcome of the session, too, if there is nothing left to ask. With `anywhere`, a
+    query of a queue is a random one of its first ones.
     """
     if count == 0:
         return [], person.outcome
     waiting = open_queries(connection, person.id)
-    quota = snapshot.frame.settings.participants.answers
-    total = snapshot.frame.settings.participants.total_answers
     if snapshot.paused:
         return waiting, person.outcome
-    if total is not None:
-        there = connection.execute(_TOTAL, {"experiment": snapshot.frame.id}).scalar_one()
-        if there >= total:
-            return waiting, person.outcome if waiting else person.outcome or "full"
-    asker = _Asker(connection, snapshot, person, clock)
+    asker = _Asker(connection, snapshot, person, clock, anywhere)
     practising = sum(row.kind == "practice" for row in waiting)
+    asking = sum(row.kind == "query" for row in waiting)
     to_practise = len(snapshot.frame.settings.practice) - person.practised - practising
-    while len(waiting) < count:
-        asked = len(waiting) - practising
+    # Attention checks and repeats come in addition to the participant's own number of answers.
+    left: float = math.inf
+    full = "done"
+    if person.quota is not None:
+        left = person.quota - person.answered - asking
+    elif snapshot.frame.settings.participants.total_answers is not None and len(waiting) < count:
+        left = room(connection, snapshot, clock)
+        full = "done" if person.answered else "full"
+    while len(waiting) < count and left > 0:
         if to_practise > 0:
             waiting.append(asker.practice(person.practised + practising))
             practising, to_practise = practising + 1, to_practise - 1
-        elif quota is not None and person.answered + asked >= quota:
+            continue
+        new = asker.next()
+        if new is None:
             break
-        else:
-            new = asker.next()
-            if new is None:
-                break
-            waiting.append(new)
+        waiting.append(new)
+        left -= new.kind == "query"
     asker.finish()
     outcome: str | None = person.outcome
     if not waiting and outcome is None:
-        outcome = "done"
+        outcome = full if left <= 0 else "done"
         connection.execute(
             update(participant).where(participant.c.id == person.id).values(outcome=outcome)
         )
@@ -91,8 +99,14 @@ class _Asker:
     """Choose queries for one participant within one transaction."""
 
     def __init__(
-        self, connection: Connection, snapshot: Snapshot, person: Person, clock: float
+        self,
+        connection: Connection,
+        snapshot: Snapshot,
+        person: Person,
+        clock: float,
+        anywhere: bool = False,
     ) -> None:
+        self.anywhere = anywhere
         self.connection, self.snapshot, self.person, self.clock = (
             connection,
             snapshot,
@@ -172,7 +186,7 @@ class _Asker:
         ).all()
         if not earlier:
             return None
-        rng = np.random.default_rng([self.frame.settings.seed, self.person.id, number])
+        rng = np.random.default_rng([*self._own_seed(), number])
         head, left, right = earlier[int(rng.integers(len(earlier)))]
         return AssignedQuery(Query(head, right, left), "repeat"), "repeat", None
 
@@ -186,7 +200,7 @@ class _Asker:
             weights = np.array(
                 [1.0 if settings.shares is None else settings.shares[n] for n in names]
             )
-            rng = np.random.default_rng([settings.seed, self.person.id])
+            rng = np.random.default_rng(self._own_seed())
             name = names[int(rng.choice(len(names), p=weights / weights.sum()))]
         else:
             return self.frame.assigner
@@ -222,7 +236,8 @@ class _Asker:
         for number, (name, sampler) in enumerate(assigner.samplers.items()):
             if sampler.adaptive:
                 state.queues[name] = StoredQueue(
-                    self.connection, self.snapshot, self.person.id, name
+                    *(self.connection, self.snapshot, self.person.id, name),
+                    anywhere=self.anywhere,
                 )
             elif sampler.personal:
                 known = self._state(name)
@@ -238,8 +253,16 @@ class _Asker:
         return None if found is None else SamplerState(**{**found, "deck": tuple(found["deck"])})
 
     def _seed(self) -> int:
-        # Per participant: two of them in two web processes get different queries.
-        return 1_000_003 * int(self.person.id) + 17 * self.frame.settings.seed
+        """Return the seed of everything that is drawn for this participant."""
+        own, seed = self.person.secret, self.frame.settings.seed
+        if not own:  # a participant of a former version
+            return 1_000_003 * int(self.person.id) + 17 * seed
+        return int(hashlib.sha256(f"{own} {seed}".encode()).hexdigest()[:12], 16)
+
+    def _own_seed(self) -> list[int]:
+        if self.person.secret:
+            return [self._seed()]
+        return [self.frame.settings.seed, int(self.person.id)]
 
     def _serve(self, made: AssignedQuery, kind: str, number: int, winner: int | None) -> ServedRow:
         head, left, right, score = made.query

@@ -27,7 +27,7 @@ class Standing:
     snapshot : Snapshot
         The experiment.
     person : Row or None
-        The participant; None if the experiment is full.
+        The participant; None if the experiment is full, or after a refused consent.
     queries : sequence of rows
         Open queries, oldest first.
     outcome : str or None
@@ -61,7 +61,7 @@ def begin(
 ) -> Standing:
     """Start or continue a session when the page opens."""
     snapshot = find(connection, name)
-    known = participants.read_token(secret, snapshot, shown)
+    known = participants.authenticate(connection, secret, snapshot, shown)
     try:
         person = participants.join(
             connection, snapshot, secret, parameters, device, known, clock, browser
@@ -71,6 +71,7 @@ def begin(
             raise
         return Standing(snapshot, None, outcome="full")
     person = participants.get(connection, snapshot, person.id, lock=True)
+    participants.touch(connection, person, clock)
     return _standing(connection, snapshot, person, count, clock)
 
 
@@ -79,9 +80,8 @@ def look(
 ) -> Standing:
     """Return the open queries, with new ones until there are ``count``."""
     snapshot = find(connection, name)
-    number = _authenticate(secret, snapshot, shown)
     # Lock the row: a second tab waits and then finds the queries of the first.
-    person = participants.get(connection, snapshot, number, lock=True)
+    person = _authenticate(connection, secret, snapshot, shown, lock=True)
     return _standing(connection, snapshot, person, count, clock)
 
 
@@ -90,7 +90,7 @@ def see(
 ) -> Standing:
     """Return the open queries, and change nothing."""
     snapshot = find(connection, name)
-    person = participants.get(connection, snapshot, _authenticate(secret, snapshot, shown))
+    person = _authenticate(connection, secret, snapshot, shown)
     ended = _ended(snapshot, person)
     if ended is not None:
         return ended
@@ -111,8 +111,7 @@ def answer(
 ) -> Standing:
     """Store an answer and assign the next queries."""
     snapshot = find(connection, name)
-    number = _authenticate(secret, snapshot, shown)
-    person = participants.get(connection, snapshot, number, lock=True)
+    person = _authenticate(connection, secret, snapshot, shown, lock=True)
     taken = take_answer(
         connection, snapshot, person, query, winner, response_time, network_latency, clock
     )
@@ -131,8 +130,7 @@ def replace(
 ) -> Standing:
     """Forget a query whose items did not load, and assign others."""
     snapshot = find(connection, name)
-    number = _authenticate(secret, snapshot, shown)
-    person = participants.get(connection, snapshot, number, lock=True)
+    person = _authenticate(connection, secret, snapshot, shown, lock=True)
     # Also while the experiment is paused: the page will not show this query again.
     if person.state == "active" and person.outcome is None:
         person = replace_query(connection, snapshot, person, query, failed)
@@ -144,10 +142,11 @@ def consent(
 ) -> Standing:
     """Record whether the participant gives consent."""
     snapshot = find(connection, name)
-    number = _authenticate(secret, snapshot, shown)
-    person = participants.get(connection, snapshot, number, lock=True)
-    participants.consent(connection, snapshot, person, agreed, clock)
-    return _standing(connection, snapshot, participants.get(connection, snapshot, number), 2, clock)
+    person = _authenticate(connection, secret, snapshot, shown, lock=True)
+    if not participants.consent(connection, snapshot, person, agreed, clock):
+        return Standing(snapshot, None, outcome="no_consent")
+    person = participants.get(connection, snapshot, person.id)
+    return _standing(connection, snapshot, person, 2, clock)
 
 
 def withdraw(
@@ -155,12 +154,12 @@ def withdraw(
 ) -> Standing:
     """Mark all answers of the participant as withdrawn and end the session."""
     snapshot = find(connection, name)
-    number = _authenticate(secret, snapshot, shown)
+    person = _authenticate(connection, secret, snapshot, shown, lock=True)
     if not snapshot.frame.settings.participants.withdraw:
         raise ApiError("not_allowed", "Please write to the experimenter to withdraw.", 403)
-    participants.get(connection, snapshot, number, lock=True)
-    participants.withdraw(connection, snapshot, number, clock)
-    return _standing(connection, snapshot, participants.get(connection, snapshot, number), 0, clock)
+    participants.withdraw(connection, snapshot, person.id, clock)
+    person = participants.get(connection, snapshot, person.id)
+    return _standing(connection, snapshot, person, 0, clock)
 
 
 def needs_consent(snapshot: Snapshot, person: Person) -> bool:
@@ -199,8 +198,15 @@ def _ended(
     return None
 
 
-def _authenticate(secret: bytes, snapshot: Snapshot, shown: str | None) -> int:
-    number = participants.read_token(secret, snapshot, shown)
-    if number is None:
+def _authenticate(
+    connection: Connection,
+    secret: bytes,
+    snapshot: Snapshot,
+    shown: str | None,
+    *,
+    lock: bool = False,
+) -> Person:
+    person = participants.authenticate(connection, secret, snapshot, shown, lock=lock)
+    if person is None:
         raise ApiError("no_participant", "This session is unknown; please start again.", 401)
-    return number
+    return person

@@ -36,9 +36,11 @@ def summary(connection: Connection, name: str, root: str) -> dict[str, Any]:
     """Return a summary of an experiment."""
     snapshot = stored.find(connection, name)
     settings = snapshot.frame.settings
+    # As the embedding counts: `answered` has neither checks nor repeats.
+    used = case((participant.c.state == "blocked", 0), else_=participant.c.answered)
     answered, skipped, people = connection.execute(
         select(
-            func.coalesce(func.sum(participant.c.answered), 0),
+            func.coalesce(func.sum(used), 0),
             func.coalesce(func.sum(participant.c.skipped), 0),
             func.count(),
         ).where(participant.c.experiment_id == snapshot.frame.id, participant.c.withdrawn.is_(None))
@@ -54,6 +56,7 @@ def summary(connection: Connection, name: str, root: str) -> dict[str, Any]:
         "answers": int(answered),
         "skips": int(skipped),
         "participants": int(people),
+        "declined": stored.declined(connection, snapshot.frame.id),
         "participant_url": f"{root}/e/{name}/",
         "dashboard_url": f"{root}/experiments/{name}",
         "api": f"{root}/api/v1/experiments/{name}",

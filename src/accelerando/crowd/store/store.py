@@ -67,13 +67,14 @@ class Store:
         self.engine = _engine(url, connections)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         try:
-            with self.write() as connection:
+            with self.write(migrating=True) as connection:
                 if not self.is_sqlite:
                     # Several processes may open the database at once.
                     connection.execute(text(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})"))
                 migrate(connection)
                 # Some read-only files only show it when something is written.
                 connection.execute(update(meta).values(value=meta.c.value))
+            self.engine.dispose()  # of the connection that does not check foreign keys
         except DBAPIError as error:
             self.close()
             raise explained(error) from None
@@ -100,15 +101,18 @@ class Store:
             raise StoreError("damaged", f"The database is damaged: {found}. {RESTORE}.")
 
     @contextmanager
-    def write(self, *, patient: bool = True) -> Iterator[Connection]:
+    def write(self, *, patient: bool = True, migrating: bool = False) -> Iterator[Connection]:
         """Open a transaction that may write; it is committed, on disk, when the block ends.
 
         SQLite has one writer at a time. With ``patient=False`` waiting for it ends after a moment
-        with an error that :func:`classify` calls "locked".
+        with an error that :func:`classify` calls "locked". With ``migrating=True`` foreign keys are
+        not checked: SQLite cannot rebuild a table otherwise.
         """
         with self.engine.connect() as connection:
             if self.is_sqlite:
-                connection = connection.execution_options(immediate=True, patient=patient)
+                connection = connection.execution_options(
+                    immediate=True, patient=patient, migrating=migrating
+                )
             with connection.begin():
                 yield connection
 
@@ -212,6 +216,8 @@ def _prepare_sqlite(engine: Engine) -> None:
     def _begin(connection: Connection) -> None:
         # A transaction that begins as a reader cannot wait for the write lock: it fails at once.
         options = connection.get_execution_options()
+        if options.get("migrating"):  # inside of a transaction this has no effect
+            connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
         if not options.get("immediate"):
             connection.exec_driver_sql("BEGIN")
         elif options["patient"]:

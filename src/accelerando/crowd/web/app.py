@@ -28,6 +28,7 @@ from accelerando.crowd.web import (
     media_routes,
     pages,
     participant_api,
+    recruiting_api,
     salmon,
 )
 from accelerando.crowd.web.auth import signed_in
@@ -75,8 +76,8 @@ def create_app(store: Store, limits: Limits = Limits()) -> FastAPI:  # noqa: B00
     context = Context(store, GroupCommit(store), secret, limits)
     app.state.context = context
     for part in (
-        *(participant_api, experimenter_api, account_routes, download_routes, salmon),
-        *(media_routes, health),
+        *(participant_api, experimenter_api, recruiting_api, account_routes),
+        *(download_routes, salmon, media_routes, health),
         pages,
     ):
         app.include_router(part.router)

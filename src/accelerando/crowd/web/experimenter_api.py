@@ -9,13 +9,12 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, File, Form, Path, Request, UploadFile
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
 from accelerando.crowd.experiment import Experiment, Files, make_experiment, read_upload, read_yaml
 from accelerando.crowd.experiment.problems import SettingsError, SettingsProblem
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store import participants, people, published, recruiting, statistics
+from accelerando.crowd.store import participants, people, published, statistics
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.tally import Tallies
@@ -301,27 +300,6 @@ async def reinstate(
         return next(people.qualities(connection, snapshot, person))
 
     return await context.write(change)
-
-
-class Links(BaseModel):
-    """IDs of participants who get personal links."""
-
-    ids: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(max_length=10_000)
-
-
-@router.post("/api/v1/experiments/{name}/links", summary="Links for recruiting")
-async def links(
-    request: Request, name: Name, body: Links, context: Ctx, who: Experimenter
-) -> dict[str, Any]:
-    """Return unguessable links for recruiting services, and a personal link for each id."""
-    clock, root = context.clock(), _root(request)
-
-    def make(connection: Connection) -> dict[str, Any]:
-        snapshot = stored.find(connection, name)
-        stored.note(connection, clock, who.name, "make links", f"{name} ({len(body.ids)})")
-        return recruiting.links(context.secret, snapshot, f"{root}/e/{name}/", body.ids)
-
-    return await context.write(make)
 
 
 @router.delete(

@@ -38,6 +38,7 @@ class Summary(BaseModel):
     answers: int
     skips: int
     participants: int
+    declined: int
     participant_url: str
     dashboard_url: str
     api: str

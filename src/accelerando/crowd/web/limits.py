@@ -81,9 +81,9 @@ async def limit_sessions(
         return
     if name is not None and shown is not None:
 
-        def look(connection: Connection) -> int | None:
+        def look(connection: Connection) -> object:
             snapshot = stored.find(connection, name)
-            return participants.read_token(context.secret, snapshot, shown)
+            return participants.authenticate(connection, context.secret, snapshot, shown)
 
         if await context.read(look) is not None:
             return

@@ -14,7 +14,7 @@ from accelerando.crowd.store import session
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.session import Standing
 from accelerando.crowd.web.context import Context, Ctx
-from accelerando.crowd.web.cookies import cookie_of, set_cookie
+from accelerando.crowd.web.cookies import cookie_of, drop_cookie, set_cookie
 from accelerando.crowd.web.limits import limit_sessions
 from accelerando.crowd.web.origin import require_same_origin
 from accelerando.crowd.web.schemas import (
@@ -84,6 +84,8 @@ async def run(
     # Clients that send the token in a header need no cookie.
     if shown["token"] and "authorization" not in request.headers:
         set_participant(request, response, standing.snapshot, shown["token"])
+    if standing.person is None and standing.outcome == "no_consent":
+        drop_cookie(request, response, cookie_name(standing.snapshot.frame.name))
     return response
 
 
@@ -119,7 +121,10 @@ async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx)
 
 @router.post("/consent", response_model=SessionOut, summary="Agree to take part, or not")
 async def consent(request: Request, name: Name, body: ConsentIn, context: Ctx) -> JSONResponse:
-    """Record consent. If the experiment asks for it, queries come after ``agreed: true`` only."""
+    """Record consent. If the experiment asks for it, queries come after ``agreed: true`` only.
+
+    Of people who refuse at the start nothing but their number is kept, and no cookie.
+    """
     shown = shown_token(request, name)
     return await _write(
         request, context, session.consent, name, context.secret, shown, body.agreed, context.clock()

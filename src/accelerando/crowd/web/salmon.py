@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection, select, update
 
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store import participants, serving, session
+from accelerando.crowd.store import lookups, participants, serving, session
 from accelerando.crowd.store.answers import take_answer
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
@@ -110,8 +110,8 @@ async def _query(request: Request, context: Context, name: str | None, puid: str
     try:
         await context.write(_propose, name, context.secret, puid, request, clock)
     except _ProposedError as proposed:  # nothing was written
-        snapshot, row = proposed.snapshot, proposed.row
-    signed = _sign(context.secret, snapshot, row, puid, clock)
+        snapshot, row, own = proposed.snapshot, proposed.row, proposed.own
+    signed = _sign(context.secret, snapshot, row, puid, own, clock)
     response = JSONResponse(
         {
             "sampler": _shown_sampler(snapshot, row),
@@ -129,9 +129,9 @@ async def _query(request: Request, context: Context, name: str | None, puid: str
 class _ProposedError(ApiError):
     """Carries a query out of a transaction that is rolled back."""
 
-    def __init__(self, snapshot: Snapshot, row: Any) -> None:
+    def __init__(self, snapshot: Snapshot, row: Any, own: str) -> None:
         super().__init__("proposed", "A query was proposed.")
-        self.snapshot, self.row = snapshot, row
+        self.snapshot, self.row, self.own = snapshot, row, own
 
 
 def _propose(
@@ -146,10 +146,11 @@ def _propose(
     snapshot = _find(connection, name)
     person = _person(connection, snapshot, secret, puid, request, clock)
     _require_open(snapshot, person)
-    rows, _ = serving.top_up(connection, snapshot, person, 1, clock)
+    # Many may look before anybody answers, and they should not all see the first of the queue.
+    rows, _ = serving.top_up(connection, snapshot, person, 1, clock, anywhere=True)
     if not rows:
         raise ApiError("finished", "There is nothing left to ask.", 409)
-    raise _ProposedError(snapshot, rows[0])
+    raise _ProposedError(snapshot, rows[0], person.secret)
 
 
 async def _answer(
@@ -162,7 +163,7 @@ async def _answer(
         _take, name, context.secret, body, request, context.clock()
     )
     response = JSONResponse({"success": True})
-    token = participants.token(context.secret, snapshot, person.id)
+    token = participants.token(context.secret, snapshot, person)
     set_participant(request, response, snapshot, token)
     return response
 
@@ -187,7 +188,8 @@ def _take(
     )
     if asked is None or not same or asked["puid"] not in ("", body.puid):
         raise unknown
-    person = _person(connection, snapshot, secret, body.puid, request, clock)
+    # Who answers for the first time becomes the participant to whom the query was proposed.
+    person = _person(connection, snapshot, secret, body.puid, request, clock, asked["own"])
     _require_open(snapshot, person)
     # The participant's samplers take the step that was proposed; then this query takes its place.
     rows, _ = serving.top_up(connection, snapshot, person, 1, clock)
@@ -200,7 +202,7 @@ def _take(
         raise unknown
     values: dict[str, Any] = {"id": asked["id"]}
     if any(getattr(rows[0], part) != asked[part] for part in ("head", "left", "right")):
-        values = {part: asked[part] for part in _SIGNED if part not in ("puid", "until")}
+        values = {part: asked[part] for part in _SIGNED if part not in ("puid", "own", "until")}
         low, high = sorted((body.left, body.right))
         values |= {"kind": "query", "low": low, "high": high, "winner": None}
     connection.execute(
@@ -208,6 +210,7 @@ def _take(
         .where(served.c.experiment_id == snapshot.frame.id, served.c.id == rows[0].id)
         .values(at=clock, **values)
     )
+    lookups.take_out(connection, snapshot, body.head, body.left, body.right)
     latency = body.network_latency if body.network_latency >= 0 else None
     seconds = body.response_time if body.response_time >= 0 else None
     person = participants.get(connection, snapshot, person.id)
@@ -217,12 +220,12 @@ def _take(
 
 _SIGNED = (
     *("id", "head", "left", "right", "sampler", "score", "fallback", "version"),
-    *("puid", "until"),
+    *("puid", "own", "until"),
 )
 
 
-def _sign(secret: bytes, snapshot: Snapshot, row: Any, puid: str, clock: float) -> str:
-    values = {**row._mapping, "puid": puid, "until": clock + 3600 * _HOURS}
+def _sign(secret: bytes, snapshot: Snapshot, row: Any, puid: str, own: str, clock: float) -> str:
+    values = {**row._mapping, "puid": puid, "own": own, "until": clock + 3600 * _HOURS}
     values["sampler"] = _shown_sampler(snapshot, row)
     text = json.dumps([values[name] for name in _SIGNED]).encode()
     seal = hmac.digest(secret, _label(snapshot) + text, "sha256")[:16]
@@ -247,7 +250,7 @@ def _read(
 
 
 def _label(snapshot: Snapshot) -> bytes:
-    return f"salmon {snapshot.frame.id} {snapshot.frame.created} ".encode()
+    return f"salmon 2 {snapshot.frame.id} {snapshot.frame.created} ".encode()
 
 
 def _shown_sampler(snapshot: Snapshot, row: Any) -> str:
@@ -279,13 +282,14 @@ def _person(
     puid: str,
     request: Request,
     clock: float,
+    own: str = "",
 ) -> Person:
     """Return the participant of the cookie, or a new one with this name."""
     shown = cookie_of(request, cookie_name(snapshot.frame.name))
-    known = participants.read_token(secret, snapshot, shown)
+    known = participants.authenticate(connection, secret, snapshot, shown)
     parameter = next(iter(snapshot.frame.settings.participants.id_parameters), "puid")
     named = {parameter: puid} if puid else {}
-    made = participants.join(connection, snapshot, secret, named, "", known, clock)
+    made = participants.join(connection, snapshot, secret, named, "", known, clock, own=own)
     return participants.get(connection, snapshot, made.id, lock=True)
 
 

@@ -8,9 +8,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from accelerando.crowd.experiment import Item
+from accelerando.crowd.experiment import Item, Settings
 from accelerando.crowd.experiment.html import clean_html
 from accelerando.crowd.experiment.settings import not_boolean
+from accelerando.crowd.experiment.texts import TEXTS
+from accelerando.crowd.store.codes import completion_code
 from accelerando.crowd.store.experiments import Frame
 from accelerando.crowd.store.participants import token
 from accelerando.crowd.store.session import Standing
@@ -169,25 +171,20 @@ def session_json(standing: Standing, items: list[Item], secret: bytes, root: str
     """Return a session as JSON."""
     snapshot, person = standing.snapshot, standing.person
     settings, frame = snapshot.frame.settings, snapshot.frame
-    quota = settings.participants.answers
     outcome = standing.outcome
     # Blocked participants are not informed, because they might return under another name.
     finished = outcome is not None and outcome != "paused"
     counted = None if person is None or person.withdrawn is not None else person
     answer: dict[str, Any] = {
         "participant": "" if person is None else person.name,
-        "token": "" if person is None else token(secret, snapshot, person.id),
+        "token": "" if person is None else token(secret, snapshot, person),
         "consent_required": standing.consent_required and not finished,
         "practice_left": 0 if person is None else len(settings.practice) - person.practised,
-        "progress": {
-            "answered": 0 if counted is None else counted.answered,
-            "skipped": 0 if counted is None else counted.skipped,
-            "total": quota,
-        },
+        "progress": _progress(settings, counted),
         "queries": [_query(row, items, frame, root) for row in standing.queries],
         "finished": finished,
         "outcome": "done" if outcome == "blocked" else outcome,
-        "completion": _completion(standing) if finished else None,
+        "completion": _completion(standing, secret) if finished else None,
     }
     if standing.taken is not None:
         answer["stored"] = standing.taken.stored
@@ -207,15 +204,60 @@ def _query(row: Any, items: list[Item], frame: Frame, root: str) -> dict[str, An
     }
 
 
-def _completion(standing: Standing) -> dict[str, Any]:
-    settings, person = standing.snapshot.frame.settings, standing.person
+def _progress(settings: Settings, person: Any) -> dict[str, Any]:
+    """Return the progress in screens: checks and repeats look like other queries."""
+    if person is None:
+        total = settings.participants.answers
+        return {
+            "answered": 0,
+            "skipped": 0,
+            "total": None if total is None else total + _extras(settings, 0, total),
+        }
+    total = None
+    if person.quota is not None:
+        left = max(0, person.quota - person.answered)
+        done = person.answered + person.extra + person.skipped
+        total = person.answered + person.extra + left + _extras(settings, done, left)
+    return {"answered": person.answered + person.extra, "skipped": person.skipped, "total": total}
+
+
+def _extras(settings: Settings, after: int, queries: int) -> int:
+    """Return how many checks and repeats come among this many queries after a screen number."""
+    checks, fixed = settings.checks, settings.fixed
+    periods = [checks.every] if checks.queries else []
+    periods += [checks.repeat_every] if checks.repeat_every else []
+    if not periods:
+        return 0
+    found, number = 0, after
+    while queries > 0:
+        number += 1
+        is_fixed = number in fixed and fixed[number].query is not None
+        if not is_fixed and any(number % period == 0 for period in periods):
+            found += 1
+        else:
+            queries -= 1
+    return found
+
+
+def _completion(standing: Standing, secret: bytes) -> dict[str, Any]:
+    snapshot, person = standing.snapshot, standing.person
+    settings = snapshot.frame.settings
     outcome = standing.outcome or "done"
     text = settings.debrief if outcome == "done" else settings.texts.get(outcome, "")
+    if outcome == "no_consent" and person is not None:
+        text = settings.texts.get("no_consent_again", TEXTS["no_consent_again"])
     made = settings.completion.get(outcome)  # type: ignore[call-overload]
-    known = {} if person is None else {**person.parameters, "participant": person.name}
+    # Who is not a participant has no code, and cannot bring one along in the link either.
+    known = {"code": ""}
+    if person is not None:
+        own = {"participant": person.name, "code": completion_code(secret, snapshot, person)}
+        known = {**person.parameters, **own}
+    template = None if made is None else made.code
+    if person is None and template and "{code}" in template:
+        template = None
     return {
         "text_html": clean_html(text),
-        "code": None if made is None else _fill(made.code, known, encode=False),
+        "code": _fill(template, known, encode=False),
         "redirect": None if made is None else _fill(made.redirect, known, encode=True),
     }
 

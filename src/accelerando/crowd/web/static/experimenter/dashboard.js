@@ -3,6 +3,7 @@
 import { EmbeddingMap } from "../charts/map.js";
 import { number, percent } from "../charts/scale.js";
 import { html } from "../charts/svg.js";
+import { checkCodes } from "./codes.js";
 import { ready, showProblem } from "./dialogs.js";
 import { manageMembers } from "./members.js";
 import { drawAccuracy, drawActivity, drawArrivals, drawCoverage, drawSamplers, drawTimes, showHealth, showNumbers, showShares, showUnshown } from "./panels.js";
@@ -54,6 +55,7 @@ byId("pause")?.addEventListener("click", async () => {
   if (summary) showSummary(summary);
 });
 
+if (data.role !== "viewer") checkCodes(api);
 if (data.role === "owner") manageMembers(api);
 
 const typed = byId("delete-name");
@@ -198,8 +200,9 @@ function draw(news) {
   showHealth(news);
 }
 
+// Not only the window changes a panel: a longer sentence below a chart leaves less for the drawing.
 let resized = null;
-addEventListener("resize", () => {
+const redraw = new ResizeObserver(() => {
   clearTimeout(resized);
   resized = setTimeout(() => {
     drawn.clear();
@@ -207,6 +210,7 @@ addEventListener("resize", () => {
     if (page.arrivals) drawArrivals(page.arrivals, page.news.activity);
   }, 150);
 });
+for (const plot of document.querySelectorAll(".panel .plot:not(.map-place)")) redraw.observe(plot);
 
 function showSummary(summary) {
   page.summary = summary;

@@ -22,7 +22,7 @@ export function showNumbers({ summary, accuracy, quality, coverage }) {
   const latest = accuracy.latest;
   const facts = [
     ["Answers", number(summary.answers), summary.skips ? `${number(summary.skips)} skipped` : ""],
-    ["Participants", number(summary.participants), quality.flagged ? `${number(quality.flagged)} to look at` : ""],
+    ["Participants", number(summary.participants), participantNote(summary, quality)],
     ["Items", number(summary.items), coverage.never ? `${number(coverage.never)} not asked about yet` : "all asked about"],
     ["Accuracy", latest === null || latest === undefined ? "–" : percent(accuracyOf(latest)), "on held-out answers"],
     ["Answers to go", toGo(accuracy), accuracy.target ? `for ${percent(accuracy.target)}` : ""],
@@ -158,4 +158,9 @@ export function showShares(shares) {
     .filter(([key]) => shares[key] !== undefined)
     .map(([key, name], k) => ({ name, value: shares[key], color: k + 1, text: total ? percent(shares[key] / total) : "–" }));
   namedBars(byId("shares"), { rows: total ? rows : [], nothing: "No answer yet." });
+}
+
+function participantNote(summary, quality) {
+  const declined = summary.declined ? `${number(summary.declined)} declined` : "";
+  return [quality.flagged ? `${number(quality.flagged)} to look at` : "", declined].filter(Boolean).join(", ");
 }
