@@ -72,6 +72,14 @@ def test_nothing_left_to_damp_means_all_rows():
     assert sizes(GradDamp(10, dwell=1), [1.0] * 2, [1.0, 0.0], n_examples=77)[-1] == 77
 
 
+def test_a_loss_that_begins_below_the_best_one_never_gives_a_negative_size():
+    assert sizes(AdaDamp(10, dwell=1, best_loss=1.0), [0.5, 3.0, 2.0]) == [10, 10, 10, 20]
+    frame = replay(
+        RadaDamp(10, dwell=1, memory=0.0), {"loss": [-1.0, 4.0, 2.0], "grad_norm": [0.0] * 3}
+    )
+    assert frame["batch_size"].tolist() == [10, 10, 10, 20]
+
+
 def test_the_counterpart_lowers_the_rate_where_the_batch_would_grow():
     run = {"loss": [2.0, 1.0, 1.0], "lr": [0.1] * 3}
     grown = replay(RadaDamp(64, memory=0.5), run)

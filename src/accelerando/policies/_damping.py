@@ -28,9 +28,15 @@ def _follow(
     """Decide from a measurement, or keep the size if there is none in this update."""
     if math.isnan(now):
         return Decision(state.get("size", initial)), state
-    first = state.get("first", now)
+    first = _first(state, now)
     size = _grown(initial, first, now, signals)
     return Decision(size), {"first": first, "size": size}
+
+
+def _first(state: State, now: float) -> float:
+    """Return the first positive distance; one that is not is below what was said to be best."""
+    first: float = state.get("first", now)
+    return first if first > 0 else now
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ def _rolling(policy: RadaDamp | RadaDampLR, signals: Signals, state: State) -> t
         return policy.initial, state
     memory, now = policy.memory, loss + policy.regularization * norm**2
     rolling = memory * state["rolling"] + (1 - memory) * now if "rolling" in state else now
-    first = state.get("first", rolling)
+    first = _first(state, rolling)
     size = state.get("size", policy.initial)
     if signals["update"] % policy.dwell == 0:
         size = max(1, ceil(_grown(policy.initial, first, rolling, signals)))
