@@ -9,10 +9,9 @@ import pytest
 from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.cluster import MiniBatchKMeans
-from sklearn.linear_model import SGDClassifier, SGDRegressor
 
 from accelerando.search import IncrementalSearchCV
-from accelerando.search._data import chunk_of_call, find_classes, nbytes, split
+from accelerando.search._data import chunk_of_call, nbytes, split
 
 from .estimators import Counter, LearnsOne
 from .searches import counters, hyperband
@@ -184,15 +183,6 @@ def test_blocks_must_match():
         parts(X, y[:75])
     with pytest.raises(ValueError, match="chunk_size=5 is for data in memory"):
         parts(X, y, chunk_size=5)
-
-
-def test_classes_are_found_for_classifiers_that_need_them():
-    y = np.array([3, 1, 3])
-    assert find_classes(SGDClassifier(), y, {})["classes"].tolist() == [1, 3]
-    lazy = da.from_array(y, chunks=1)
-    assert find_classes(SGDClassifier(), lazy, {})["classes"].tolist() == [1, 3]
-    assert find_classes(SGDClassifier(), y, {"classes": [1, 2, 3]}) == {}
-    assert find_classes(SGDRegressor(), y, {}) == find_classes(LearnsOne(), y, {}) == {}
 
 
 def test_sizes_of_objects():

@@ -14,7 +14,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import SGDClassifier
 
 from accelerando.search import IncrementalSearchCV
-from accelerando.search._checks import limit_seconds
+from accelerando.search._limits import limit_seconds
 from accelerando.search._refit import resolve, train_once
 from accelerando.search._train import Slice
 
@@ -87,7 +87,7 @@ def test_the_winner_is_not_waited_for_without_workers():
             pytest.fail("waits for a worker after the limit")
 
     with pytest.raises(RuntimeError, match=r"ended \(max_seconds\), but no worker is left"):
-        train_once(Nobody(), Slice(0, {"a": 1}, 3, 3, 3, 1.0), "max_seconds")
+        train_once(Nobody(), Slice(0, {"a": 1}, 3, 3, 3, 1.0), lambda: "max_seconds")
 
 
 def test_time_limits_in_words(data):

@@ -51,19 +51,27 @@ def test_a_cluster_without_workers_is_reported_once(cluster, monkeypatch):
 
 
 def test_a_demand_that_falls_is_shown_now_and_then(cluster, monkeypatch):
-    """Each message waits for the scheduler, and the demand falls with every model that ends."""
+    """Each message costs time, and the demand falls with every model that ends."""
     roster = Roster(CLIENT, "topic")
     for n_jobs in (9, 8, 6, 4, 9, 5):
         roster.want(n_jobs)
     assert cluster.shown == [5]
     roster.want(12)  # a higher demand is urgent
     monkeypatch.setattr(_roster, "REFRESH_SECONDS", 0.0)  # as if that time had passed
-    roster.want(4)
-    roster.want(4)
-    assert cluster.shown == [5, 6, 2]
+    roster.want(8)  # four workers are as good as six while there is one
+    assert cluster.shown == [5, 6]
+    roster.want(6)
+    roster.want(6)
+    assert cluster.shown == [5, 6, 3]
+    cluster.workers = {name: {"nthreads": 2} for name in "abcd"}
+    roster.refresh(force=True)
+    roster.want(8)
+    roster.want(6)  # one of the four would be idle
+    assert cluster.shown == [5, 6, 3, 4, 3]
+    cluster.workers = {"a": {"nthreads": 2}}
     monkeypatch.setattr(_roster, "REFRESH_SECONDS", 1e9)
     roster.want(0)  # the search has ended
-    assert cluster.shown == [5, 6, 2, 0]
+    assert cluster.shown == [5, 6, 3, 4, 3, 0]
 
 
 def test_a_client_that_has_given_up_ends_every_wait(cluster):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -18,18 +16,19 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from accelerando._cluster.unresponsive import has_given_up
-from accelerando._engine.runtime.process import Interrupt
 from accelerando._progress import LiveDisplay
 from accelerando._sklearn import count_rows
 from accelerando.search import _checks as checks
 from accelerando.search._bracket_run import BracketRun, Settings
 from accelerando.search._checkpoint import Checkpoint
+from accelerando.search._classes import find_classes
 from accelerando.search._cluster import DaskWorkers
-from accelerando.search._data import Data, find_classes, split, without_empty_groups
+from accelerando.search._data import Data, split, without_empty_groups
 from accelerando.search._delegate import BestModelMixin
 from accelerando.search._driver import Driver
 from accelerando.search._folds import FoldWorkers, Splits, fold_data, make_splits
 from accelerando.search._identity import fingerprint, search_identity
+from accelerando.search._limits import Limits, limit_seconds
 from accelerando.search._local import LocalWorkers
 from accelerando.search._parameters import SharedParameters
 from accelerando.search._plan import Bracket, total
@@ -113,13 +112,13 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
 
     def stop(self) -> None:
         """End a running search; ``fit`` then returns with the best model so far."""
-        requested: threading.Event | None = getattr(self, "_stop", None)
-        if requested is None:
+        limits: Limits | None = getattr(self, "_limits", None)
+        if limits is None:
             raise RuntimeError(
                 "stop was called, but no search is running. Call it while fit runs in another "
                 "thread."
             )
-        requested.set()
+        limits.stop_requested.set()
 
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, **fit_params: Any) -> Any:
         """Search.
@@ -140,10 +139,14 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         -------
         self
         """
-        if "_stop" in vars(self):
+        if "_limits" in vars(self):
             raise RuntimeError("fit is running in another thread. Use clone(search) for another.")
-        with futures_resolved(self):
-            return self._fit(resolve(X), resolve(y), resolve(groups), resolve(fit_params))
+        limits = self._limits = Limits(self)
+        try:
+            with futures_resolved(self, limits.check):
+                return self._fit(*(resolve(v, limits.check) for v in (X, y, groups, fit_params)))
+        finally:
+            del self._limits
 
     def _fit(self, X: Any, y: Any, groups: Any, fit_params: dict[str, Any]) -> Any:
         checks.check_parameters(self, len(self._brackets()))
@@ -152,7 +155,8 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         checks.check_fit_params(self.estimator, fit_params)
         scorer = checks.make_scorer(self.estimator, self.scoring)
         metrics = checks.check_metrics(self, scorer)
-        fit_params = {**find_classes(self.estimator, y, fit_params), **fit_params}
+        check = self._limits.check
+        fit_params = {**find_classes(self.estimator, y, fit_params, check), **fit_params}
         splits = make_splits(self, X, y, groups)
         with (
             self._opened_checkpoint(X, y, groups, fit_params, splits) as (checkpoint, seed),
@@ -171,8 +175,9 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
                     groups=groups,
                     fit_params=fit_params,
                     validation=self.validation_data,
+                    check=check,
                 )
-            data = without_empty_groups(data, client)
+            data = without_empty_groups(data, client, check)
             spec = TrainingSpec(
                 estimator=self.estimator,
                 scorer=scorer,
@@ -188,10 +193,11 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
             )
             self._search(spec, data, client, checkpoint, metrics)
             if self.refit_all or folds is not None:
-                everything = all_rows(X, y, self.chunk_size, seed, fit_params, client)
+                ended = self._ended
+                everything = all_rows(X, y, self.chunk_size, seed, fit_params, client, ended)
                 workers = self._workers(spec.without_scores(everything), everything, client)
                 with contextlib.closing(workers):
-                    self.best_estimator_ = train_once(workers, self._best_job, self.stop_reason_)
+                    self.best_estimator_ = train_once(workers, self._best_job, ended)
             self._copy_feature_names()
         return self
 
@@ -227,26 +233,15 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         """Run the driver, and set the attributes while the workers still hold the models."""
         sampler = self._sampler(spec.seed)
         plan = total(self._brackets())
-        interrupt = Interrupt()
         scheduler = "" if client is None else client.scheduler.address
-        requested = threading.Event()
-
-        def stop_requested() -> bool:
-            return interrupt.pending or requested.is_set()
+        limits = self._limits
+        limits.restart()
 
         def show(driver: Driver) -> None:
             display.show(lambda: Progress(driver, plan, self.prefix))
 
         with contextlib.ExitStack() as stack:
-            self._stop = requested
-            stack.callback(self.__dict__.pop, "_stop")
-            began = time.monotonic()
-
-            def ended() -> bool:
-                limit = checks.limit_seconds(self)
-                return stop_requested() or (limit is not None and time.monotonic() - began >= limit)
-
-            workers = self._workers(spec, data, client, stop_requested, ended)
+            workers = self._workers(spec, data, client, limits.stopped, limits.over)
             stack.callback(workers.close)
             display = stack.enter_context(LiveDisplay(bool(self.verbose), keep=True))
             self._driver = Driver(
@@ -254,14 +249,14 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
                 sampler,
                 self._settings(spec.metric),
                 checkpoint=checkpoint,
-                stop_requested=stop_requested,
+                stop_requested=limits.stopped,
                 on_progress=show,
                 local_workers=lambda: None if data.lazy else self._workers(spec, data, None),
             )
             stack.callback(self.__dict__.pop, "_driver")
             try:
                 try:
-                    with interrupt:
+                    with limits.interrupt:
                         self._driver.run(workers)
                 except KeyboardInterrupt:
                     self._driver.reason = "interrupted"
@@ -277,11 +272,15 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
                 raise
             self._set_attributes(self._driver, spec.scorer, metrics)
 
+    def _ended(self) -> str | None:
+        """Return why no worker should be waited for any longer; None if one may be."""
+        return self._limits.reason() if self.stop_reason_ == "finished" else self.stop_reason_
+
     def _settings(self, metric: str) -> Settings:
         return Settings(
             priority=self.priority,
             slice_seconds=self.slice_seconds,
-            max_seconds=checks.limit_seconds(self),
+            max_seconds=limit_seconds(self),
             max_calls=self.max_calls,
             target_score=self.target_score,
             error_score=self.error_score,

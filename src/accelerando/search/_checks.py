@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -13,7 +12,6 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
-from dask.utils import parse_timedelta
 from distributed import Client, default_client
 from sklearn.metrics import check_scoring
 from sklearn.utils import get_tags
@@ -28,6 +26,7 @@ from accelerando._validation import (
     is_number,
     parameter_error,
 )
+from accelerando.search._limits import limit_seconds
 from accelerando.search._parameters import SharedParameters
 from accelerando.search._pipeline import check_pipeline, is_pipeline, last_step
 from accelerando.search._sample import RandomSampler, check_space, grid_size
@@ -41,14 +40,10 @@ __all__ = [
     "check_pickle",
     "check_size",
     "choose_client",
-    "limit_seconds",
     "make_scorer",
     "patience_calls",
     "tags_of",
 ]
-
-
-UNITS = {"min": "minutes", "sec": "seconds", "hr": "hours"}
 
 
 def check_parameters(search: Any, n_brackets: int) -> None:
@@ -103,25 +98,6 @@ def check_parameters(search: Any, n_brackets: int) -> None:
     score: Any = search.error_score
     raises = isinstance(score, str) and score == "raise"
     check(raises or isinstance(score, Real), search, "error_score", "'raise' or a number", score)
-
-
-def limit_seconds(search: Any) -> float | None:
-    """Return the time limit of a search, from ``max_seconds`` or ``max_time``."""
-    if search.max_time is None:
-        limit: float | None = search.max_seconds
-        return limit
-    if search.max_seconds is not None:
-        raise ValueError("max_time and max_seconds are the same limit; pass only one of them.")
-    allowed = "a positive number of seconds, a timedelta, or a time such as '10 min'"
-    given = search.max_time
-    if isinstance(given, str):  # Dask knows "m" and "minutes", but not "min"
-        given = re.sub(r"(?<![a-z])(min|sec|hr)s?$", lambda unit: UNITS[unit[1]], given.strip())
-    try:
-        seconds = float(parse_timedelta(given))
-    except (TypeError, ValueError, KeyError):
-        raise parameter_error(search, "max_time", allowed, search.max_time) from None
-    check(seconds > 0, search, "max_time", allowed, search.max_time)
-    return seconds
 
 
 def check_tol(search: Any) -> None:

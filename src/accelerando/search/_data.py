@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import dask
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils import indexable
 
 from accelerando._sklearn import count_rows, is_arraylike, take_rows
-from accelerando.search._pipeline import last_step
+from accelerando.search._limits import compute, no_limit, results_of
 
 __all__ = ["Chunk", "ChunkGroup", "Data", "chunk_of_call", "split", "without_empty_groups"]
 
@@ -63,6 +62,7 @@ def split(
     groups: Any = None,
     fit_params: dict[str, Any],
     validation: Any = None,
+    check: Callable[[], None] = no_limit,
 ) -> tuple[Data, dict[str, Any]]:
     """Split rows into training chunks and validation rows.
 
@@ -82,6 +82,8 @@ def split(
         Parameters of ``partial_fit``. Those with a value per row are split with the rows.
     validation : tuple (X, y), optional
         The validation rows; then all rows are trained on.
+    check : callable
+        Raises if the search must end while a cluster computes the validation rows.
 
     Returns
     -------
@@ -106,7 +108,7 @@ def split(
             )
         return _split_blocks(X, y, test_size, seed, fit_params, validation)
     if validation is not None:
-        validation = dask.compute(*validation)
+        validation = compute(*validation, check=check)
     return _split_rows(
         X, y, groups, test_size=test_size, chunk_size=chunk_size, seed=seed, fit_params=fit_params,
         validation=validation,
@@ -226,7 +228,7 @@ def _split_blocks(
     return Data(groups, locations, validation, lazy=True, group_bytes=sizes), constant
 
 
-def without_empty_groups(data: Data, client: Any) -> Data:
+def without_empty_groups(data: Data, client: Any, check: Callable[[], None] = no_limit) -> Data:
     """Return lazy data without empty blocks; blocks of unknown length are computed for this.
 
     Parameters
@@ -235,15 +237,17 @@ def without_empty_groups(data: Data, client: Any) -> Data:
         The data.
     client : Client or None
         The cluster that keeps the blocks. None computes them in this process.
+    check : callable
+        Raises if the search must end while the blocks are computed.
     """
     if not data.lazy or data.group_bytes is not None:
         return data
     if client is None:
-        *groups, validation = dask.compute(*data.groups, data.validation)
+        *groups, validation = compute(*data.groups, data.validation, check=check)
         groups = [group for group in groups if rows_in(group)]
         return Data(groups, [(i, 0) for i in range(len(groups))], validation)
     held = client.compute(data.groups)
-    counted = client.gather(client.map(rows_and_bytes, held, pure=False))
+    counted = results_of(client.map(rows_and_bytes, held, pure=False), client, check)
     kept = [i for i, (rows, _) in enumerate(counted) if rows]
     return Data(
         [data.groups[i] for i in kept],
@@ -366,20 +370,6 @@ def _stack(parts: list[Any]) -> Any:
 
         return scipy.sparse.vstack(parts, format="csr")
     return np.concatenate(parts)
-
-
-def find_classes(estimator: Any, y: Any, fit_params: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameter ``classes`` for the first call of a classifier, if it needs one."""
-    needed = "classes" in inspect.signature(last_step(estimator).partial_fit).parameters
-    known = hasattr(estimator, "__sklearn_tags__")
-    if y is None or "classes" in fit_params or not (needed and known and is_classifier(estimator)):
-        return {}
-    if dask.is_dask_collection(y):
-        import dask.array as da
-
-        values = y.to_dask_array() if hasattr(y, "to_dask_array") else y
-        return {"classes": np.sort(da.unique(values.ravel()).compute())}
-    return {"classes": np.unique(np.asarray(y))}
 
 
 def nbytes(value: Any, depth: int = 4) -> int:

@@ -6,16 +6,18 @@ import contextlib
 import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dask
 from distributed import Client, Future
 from distributed.deploy.subprocess import SubprocessCluster
 
+from accelerando._dask import workers_of
 from accelerando._sklearn import take_rows
 from accelerando.search._checks import choose_client
 from accelerando.search._data import Data, split, without_empty_groups
+from accelerando.search._limits import POLL_SECONDS, no_limit
 from accelerando.search._train import Slice
 from accelerando.search._workers import Workers
 
@@ -29,10 +31,13 @@ __all__ = [
 ]
 
 
-def resolve(value: Any) -> Any:
-    """Return `value` with Dask futures, also those in a tuple, list or dict, as their results."""
+def resolve(value: Any, check: Callable[[], None] = no_limit) -> Any:
+    """Return `value` with Dask futures, also those in a tuple, list or dict, as their results.
+
+    `check` is called while a result is not there; what it raises ends the wait.
+    """
     if isinstance(value, Future):
-        result = value.result()
+        result = _result(value, check)
         if inspect.iscoroutine(result):
             result.close()
             raise TypeError(
@@ -41,18 +46,28 @@ def resolve(value: Any) -> Any:
             )
         return result
     if type(value) in (tuple, list) and any(isinstance(one, Future) for one in value):
-        return type(value)(map(resolve, value))
+        return type(value)(resolve(one, check) for one in value)
     if type(value) is dict:
-        return {key: resolve(one) for key, one in value.items()}
+        return {key: resolve(one, check) for key, one in value.items()}
     return value
 
 
+def _result(future: Future, check: Callable[[], None]) -> Any:
+    while True:
+        try:
+            return future.result(timeout=POLL_SECONDS)
+        except TimeoutError:
+            if future.done():
+                raise  # the task itself raised it
+            check()
+
+
 @contextlib.contextmanager
-def futures_resolved(search: Any) -> Iterator[None]:
+def futures_resolved(search: Any, check: Callable[[], None]) -> Iterator[None]:
     """Replace futures in ``estimator`` and ``validation_data`` by their results in the block."""
     names = ("estimator", "validation_data")
     before = {name: getattr(search, name) for name in names}
-    results = {name: resolve(value) for name, value in before.items()}
+    results = {name: resolve(value, check) for name, value in before.items()}
     changed = {name: value for name, value in results.items() if value is not before[name]}
     vars(search).update(changed)
     try:
@@ -105,9 +120,25 @@ def own_processes(n_jobs: int) -> Iterator[Client]:
 
 
 def all_rows(
-    X: Any, y: Any, chunk_size: int | None, seed: int, fit_params: dict[str, Any], client: Any
+    X: Any,
+    y: Any,
+    chunk_size: int | None,
+    seed: int,
+    fit_params: dict[str, Any],
+    client: Any,
+    ended: Callable[[], str | None],
 ) -> Data:
-    """Return all rows as training data, without validation rows."""
+    """Return all rows as training data, without validation rows.
+
+    If `ended` returns why the search ended, no worker is waited for.
+    """
+
+    def check() -> None:
+        if client is not None and (reason := ended()) and not workers_of(client):
+            raise RuntimeError(
+                f"The search ended ({reason}), but no worker is left to train on all rows."
+            )
+
     if dask.is_dask_collection(X):
         some: Any = (X.partitions[0], None if y is None else y.partitions[0])
     else:
@@ -120,11 +151,12 @@ def all_rows(
         seed=seed,
         fit_params=fit_params,
         validation=some,
+        check=check,
     )
-    return without_empty_groups(data, client)
+    return without_empty_groups(data, client, check)
 
 
-def train_once(workers: Workers, job: Slice, ended: str = "finished") -> Any:
+def train_once(workers: Workers, job: Slice, ended: Callable[[], str | None]) -> Any:
     """Return an estimator that was trained for the calls of `job`; raise if that fails.
 
     Parameters
@@ -133,14 +165,15 @@ def train_once(workers: Workers, job: Slice, ended: str = "finished") -> Any:
         Where to train.
     job : Slice
         The model and its calls.
-    ended : str
-        Why the search ended. If a limit or the user ended it, no worker is waited for.
+    ended : callable
+        Returns why the search ended, or None. If a limit or the user ended it, no worker is waited
+        for.
     """
     workers.submit([job], float("inf"))
     while workers.busy:
-        if ended != "finished" and not workers.present:
+        if not workers.present and (reason := ended()):
             raise RuntimeError(
-                f"The search ended ({ended}), but no worker is left that could train the best "
+                f"The search ended ({reason}), but no worker is left that could train the best "
                 f"model on all rows. Its parameters: {dict(job.params)}."
             )
         for report in workers.wait(timeout=0.1):

@@ -120,15 +120,16 @@ class Roster:
     def want(self, n_jobs: int) -> None:
         """Show the scheduler how many workers `n_jobs` jobs could use.
 
-        A lower number is shown once per second at most.
+        A lower number is shown if workers would be idle, or if it has halved; the number falls with
+        every model that ends, and each message costs time here and on the scheduler.
         """
         self.refresh()
         wanted = min(1, n_jobs)  # one, whose threads then tell how many jobs a worker can do
         if self.threads:
             wanted = math.ceil(n_jobs * len(self.threads) / sum(self.threads.values()))
         now = time.monotonic()
-        # The demand falls with every model that ends, and each message waits for the scheduler.
-        due = wanted > self._wanted or not wanted or now - self._shown_at > REFRESH_SECONDS
-        if wanted != self._wanted and due:
+        fallen = wanted < len(self.threads) or wanted <= self._wanted / 2
+        fallen = fallen and now - self._shown_at > REFRESH_SECONDS
+        if wanted > self._wanted or (wanted < self._wanted and (fallen or not wanted)):
             self._wanted, self._shown_at = wanted, now
             show_demand(self.client, self.topic, wanted)
