@@ -163,8 +163,63 @@ class WeightNormed(Net):
         parametrizations.weight_norm(self.first)
 
 
+class Configured(Net):
+    """Its settings are in objects inside of objects, and in its class."""
+
+    temperature = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.settings = {"scales": [1.0, types.SimpleNamespace(last=1.0)]}
+
+    def forward(self, x):
+        first, second = self.settings["scales"]
+        return super().forward(x) * first * second.last / self.temperature
+
+
+class ChangeClass(Callback):
+    """It leaves the class as it was."""
+
+    def on_train_begin(self, net, **kwargs):
+        Configured.temperature = 1.0
+
+    def on_epoch_end(self, net, **kwargs):
+        Configured.temperature = 1.0 + len(net.history)
+
+    def on_train_end(self, net, **kwargs):
+        Configured.temperature = 1.0
+
+
+class AdamNet(NeuralNetClassifier):
+    def initialize_optimizer(self, *args, **kwargs):
+        self.optimizer_ = torch.optim.Adam(self.module_.parameters(), lr=0.01)
+        return self
+
+
+class LastLayerFirst(NeuralNetClassifier):
+    def initialize_optimizer(self, *args, **kwargs):
+        self.module_.first.requires_grad_(False)
+        self.optimizer_ = torch.optim.Adam(self.module_.last.parameters(), lr=0.05)
+        return self
+
+
+def unfreeze(net):
+    first = net.module_.first.requires_grad_(True)
+    net.optimizer_.add_param_group({"params": list(first.parameters()), "lr": 0.02})
+
+
+def change_inside(net):
+    net.module_.settings["scales"][1].last = 0.3
+
+
 BN = functools.partial(nn.BatchNorm1d, 8)
 CHANGES = {
+    "betas": change(
+        lambda net: net.optimizer_.param_groups[0].update(betas=(0.5, 0.9)), kind=AdamNet
+    ),
+    "settings inside of settings": change(change_inside, module=Configured),
+    "attribute of the class": {"module": Configured, "callbacks": [ChangeClass()]},
+    "unfrozen in a group of its own": change(unfreeze, kind=LastLayerFirst),
     "ignored class": change(setting("criterion_.ignore_index", 1)),
     "class weights": change(setting("criterion_.weight", torch.tensor([0.3, 1.7]).double())),
     "loss becomes a sum": change(setting("criterion_.reduction", "sum")),
@@ -279,7 +334,39 @@ class Tied(nn.Module):
         return self.last(self.second(self.first(x).relu()))
 
 
+class Teacher(nn.Module):
+    """An average of the student's weights, updated in every forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.student = Net()
+        self.teacher = Net().requires_grad_(False)
+
+    def forward(self, x):
+        if self.training:
+            with torch.no_grad():
+                for mine, other in zip(
+                    self.teacher.parameters(), self.student.parameters(), strict=True
+                ):
+                    mine.lerp_(other, 0.1)
+        return self.student(x) + 0.3 * self.teacher(x)
+
+
+class Warming(Net):
+    """A counter in a dictionary decides about the temperature."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {"passes": 0}
+
+    def forward(self, x):
+        self.kept["passes"] += self.training
+        return super().forward(x) / (1 + 0.1 * self.kept["passes"])
+
+
 MODELS = {
+    "a teacher": {"module": Teacher},
+    "a counter in a dictionary": {"module": Warming},
     "focal loss": loss_of(focal),
     "CTC": {"module": Frames, **loss_of(ctc)},
     "a loss with one element": loss_of(lambda p, y: F.cross_entropy(p, y).reshape(1)),
@@ -386,6 +473,36 @@ def pad(rows):
     return x, torch.tensor([y for _, y in rows])
 
 
+class Uneven(Sequences):
+    """Few sequences are long."""
+
+    def __getitem__(self, number):
+        return X[number, : 6 if number % 11 == 0 else 2], Y[number]
+
+
+def pack(rows):
+    x = nn.utils.rnn.pack_sequence(
+        [torch.as_tensor(x)[:, None] for x, _ in rows], enforce_sorted=False
+    )
+    return x, torch.tensor([y for _, y in rows])
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.last = nn.LSTM(1, 4, batch_first=True).double(), nn.Linear(4, 2).double()
+
+    def forward(self, x):
+        return self.last(self.rnn(x)[1][0][0])
+
+
+class Padded(Recurrent):
+    """What it returns depends on the padding."""
+
+    def forward(self, x):
+        return super().forward(x[..., None])
+
+
 class SumOfAll(nn.Module):
     def __init__(self):
         super().__init__()
@@ -402,6 +519,7 @@ DATA = {
     "a stream of shards with noise": (Noisy, {}),
     "a random batch": (tensors, {"iterator_train__collate_fn": scale_batch}),
     "padding": (Sequences, {"iterator_train__collate_fn": pad, "module": SumOfAll}),
+    "packed sequences": (Uneven, {"iterator_train__collate_fn": pack, "module": Recurrent}),
 }
 
 
@@ -475,8 +593,37 @@ class PairsLoss(nn.Module):
         return pairs_loss(p, y)
 
 
+def flooding(p, y):
+    return (F.cross_entropy(p, y) - 0.3).abs() + 0.3
+
+
+class Relative(nn.Module):
+    """The loss is relative to the mean of those before."""
+
+    mean = 1.0
+
+    def forward(self, p, y):
+        loss = F.cross_entropy(p, y)
+        before, self.mean = self.mean, 0.9 * self.mean + 0.1 * loss.item()
+        return loss / before
+
+
+class Pairs(Net):
+    """Two neighboring rows belong together."""
+
+    def forward(self, x):
+        first = self.first(x).view(-1, 2, 8)
+        return self.last((first + first.flip(1)).reshape(-1, 8))
+
+
 SYNCHRONIZED = functools.partial(nn.SyncBatchNorm, 8)
 REFUSED = {
+    "a loss that bends": (2, None, loss_of(flooding), "couples_rows", 0),
+    "a running mean": (2, None, {"criterion": Relative}, "remembers", 0),
+    "pairs of rows": (2, None, {"module": Pairs}, "output for a row", 0),
+    "padding that is not masked": (
+        2, Uneven, {"iterator_train__collate_fn": pad, "module": Padded}, "pads", 0,
+    ),
     "rows that are mixed": (2, tensors, {"iterator_train__collate_fn": mix}, "collate_fn", 0),
     "a loss per row": (1, None, {"criterion__reduction": "none"}, "one loss per row", 0),
     "SyncBatchNorm": (1, None, {"module__norm": SYNCHRONIZED}, "SyncBatchNorm", 0),

@@ -23,6 +23,9 @@ LARGE_MODEL = 1 << 20  # bytes of parameters; optimizers and replicas have sever
 _MODULE = ("_parameters", "_buffers", "_modules", "training", "_non_persistent_buffers_set")
 # What torch.compile adds to a module.
 _COMPILED = ("forward", "dynamo_ctx", "get_compiler_config", "_torchdynamo_wrapper_id")
+_LIBRARIES = ("accelerando", "builtins", "skorch", "torch", "types")
+_VALUES = (bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, torch.Tensor)
+OF_CLASS = "class."  # before the name of an attribute of a class
 _OPTIMIZER = ("state", "param_groups", "step", "defaults", "_opt_called", "_zero_grad_profile_name")
 
 
@@ -190,9 +193,32 @@ class Registry:
             for name, value in vars(owner).items():
                 if name not in hidden and not getattr(value, "belongs_to_a_rank", False):
                     yield f"{owner_name}#{name}", value
+            for name, value in class_attributes(type(owner)).items():
+                yield f"{owner_name}#{OF_CLASS}{name}", value
         for name, tensor in self.tensors.items():
             if hooks := hooks_of(tensor):
                 yield f"{name}#gradient_hooks", hooks
+
+
+def class_attributes(kind: type[Any]) -> dict[str, Any]:
+    """Return the values that the user's classes keep for all their objects.
+
+    Examples
+    --------
+    >>> class Net(nn.Module):
+    ...     temperature = 2.0
+    >>> class_attributes(Net)
+    {'temperature': 2.0}
+    """
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.partition(".")[0] not in _LIBRARIES:
+            found.update(
+                (name, value)
+                for name, value in vars(base).items()
+                if isinstance(value, _VALUES) and not name.startswith(("__", "_abc_"))
+            )
+    return found
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from accelerando._engine._torch import hooks_of, parametrize_like
-from accelerando._engine.model import Components, Model, Registry, is_compiled, kind_of
+from accelerando._engine.model import OF_CLASS, Components, Model, Registry, is_compiled, kind_of
 from accelerando.exceptions import UnsupportedError
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -295,6 +295,9 @@ def set_attributes(components: Components, content: bytes) -> None:
     for name, value in found.items():
         owner_name, _, attribute = name.partition("#")
         owner = registry.find(owner_name)
+        if attribute.startswith(OF_CLASS):
+            setattr(type(owner), attribute.removeprefix(OF_CLASS), value)
+            continue
         place: dict[str, Any] = vars(owner)
         if isinstance(owner, nn.Module) and attribute in owner._non_persistent_buffers_set:
             place = cast(dict[str, Any], owner._buffers)
@@ -327,6 +330,8 @@ def pack_structure(components: Components, found: Description) -> bytes:
             if getattr(value, "belongs_to_a_rank", False):
                 ids[id(value)] = ("fixed", f"{registry.name_of[id(owner)]}#forward")
     parts = (components.modules, components.criteria, components.optimizers, components.extras)
+    named = [n for n in found.attributes if f"#{OF_CLASS}" in n and n not in found.fixed]
+    classes = pack_attributes(components, named)
     file = io.BytesIO()
     try:
         if any(is_compiled(part) for part in components.modules.values()):
@@ -334,13 +339,15 @@ def pack_structure(components: Components, found: Description) -> bytes:
         _Pickler(file, ids).dump(parts)
     except Exception as error:
         # Ranks build the model themselves. They can tell whether it is the same.
-        return pickle.dumps((found.structure, found.attributes, None, str(error)))
-    return pickle.dumps((found.structure, found.attributes, file.getvalue(), ""))
+        return pickle.dumps((found.structure, found.attributes, classes, None, str(error)))
+    return pickle.dumps((found.structure, found.attributes, classes, file.getvalue(), ""))
 
 
 def unpack_structure(components: Components, content: bytes) -> Components | None:
     """Return the model that :func:`pack_structure` was given; None if `components` is like it."""
-    structure, attributes, whole, reason = pickle.loads(content)  # noqa: S301  of our own process
+    structure, attributes, classes, whole, reason = pickle.loads(content)  # noqa: S301  of ours
+    if structure.keys() == Registry(components).owners.keys():
+        set_attributes(components, classes)  # a worker has imported them as they are in the file
     sent, own = Description(structure, attributes), describe(components, numbers=False)
     if own.is_like(sent):
         return None

@@ -30,7 +30,7 @@ from accelerando._engine.comm.communicator import UpdateResult
 from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, Batch, Feed, leaves
 from accelerando._engine.loop import Fit
-from accelerando._engine.model import Components, Model
+from accelerando._engine.model import Components, Model, class_attributes
 from accelerando._engine.runtime.channels_last import settle
 from accelerando._engine.runtime.process import Interrupt
 from accelerando.estimators._base import SKLEARN_CALLBACKS, cannot_copy
@@ -176,7 +176,7 @@ def _extras(net: Any) -> dict[str, Any]:
         known.update(name + "_" for name in (*net._modules, *net._criteria, *net._optimizers))
         own = {
             name: value
-            for name, value in vars(net).items()
+            for name, value in {**class_attributes(type(net)), **vars(net)}.items()
             if name not in known and "__" not in name and not name.startswith("_")
         }
         # And which epoch it is: batches stay where they are.
