@@ -158,7 +158,7 @@ def no_parts(setting: Setting) -> str | None:
 
 @dataclass(frozen=True)
 class Averaged(Monitor):
-    """Base class of monitors that average over the last updates."""
+    """A monitor that averages over the last updates: `memory` says over how many."""
 
     memory: float = 100.0
 
