@@ -252,13 +252,13 @@ class QueryAssigner:
             state.personal[key] = sampler.start(self.n_items, seed=seed)
         before = state.personal[key] if sampler.personal else state.samplers[name]
         assigned = None
-        tries = max(_TRIES, self.n_items) if sampler.in_rounds else _TRIES
+        tries = max(_TRIES, self.n_items) if sampler._in_rounds else _TRIES
         for _ in range(tries):
             (query,), before = sampler.propose(before, 1)
             if sampler.repeats or query.key not in seen:
                 assigned = AssignedQuery(query, name)
                 break
-            if sampler.in_rounds:
+            if sampler._in_rounds:
                 # Other feet for the same head, which would otherwise lose its turn.
                 with suppress(LookupError):
                     other = self._unseen(sampler, seen, rng, query.head)

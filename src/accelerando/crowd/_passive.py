@@ -49,7 +49,7 @@ class RoundRobin(Sampler):
     """
 
     personal: ClassVar[bool] = True
-    in_rounds: ClassVar[bool] = True
+    _in_rounds: ClassVar[bool] = True
 
     def propose(
         self,

@@ -93,7 +93,7 @@ class Sampler(ABC):
     adaptive: ClassVar[bool] = False
     personal: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
-    in_rounds: ClassVar[bool] = False  # each item is the head once per round
+    _in_rounds: ClassVar[bool] = False  # each item is the head once per round
 
     def start(self, n_items: int, seed: int = 0) -> SamplerState:
         """Return the initial state."""

@@ -1,0 +1,90 @@
+"""Trial passes change a model, its criterion and the generators; everything is put back."""
+
+import random
+from collections import deque
+
+import numpy as np
+import torch
+from torch import nn
+
+from accelerando._engine.model import PlainModel
+from accelerando._engine.snapshot import in_double_precision, memories, nothing_changes
+
+
+class Forgetful(nn.Module):
+    """A module that keeps something in every place where modules keep things."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(3, 2), nn.BatchNorm1d(2)
+        self.register_buffer("calls", torch.zeros(1))
+        self.mean = torch.zeros(2)
+        self.seen, self.last, self.table = [1], deque([2]), {"x": {"y": 3}}
+        self.array, self.own = np.zeros(2), torch.Generator().manual_seed(1)
+        self.numpy, self.python = np.random.default_rng(2), random.Random(3)
+
+    def forward(self, x):
+        self.calls += 1
+        self.mean = self.mean + x.mean().detach()
+        self.seen.append(len(self.seen))
+        self.last.append(5)
+        self.table["x"]["y"] += 1
+        self.array += 1
+        self.fresh = True
+        noise = torch.rand(2, generator=self.own) + self.numpy.random() + self.python.random()
+        return self.norm(self.layer(x)) + noise + torch.rand(2) + random.random()
+
+
+def model_of():
+    torch.manual_seed(0)
+    module = Forgetful().eval()
+    return PlainModel(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1))
+
+
+def content(module):
+    plain = [module.seen, module.last, module.table, module.array, module.mean, vars(module).keys()]
+    state = {name: value.tolist() for name, value in module.state_dict().items()}
+    generators = [
+        module.own.get_state().tolist(),
+        module.numpy.bit_generator.state,
+        module.python.getstate(),
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+    ]
+    return repr((plain, state, generators, module.training, module.norm.training))
+
+
+def test_everything_is_as_before_and_in_the_same_objects():
+    model = model_of()
+    before, table = content(model.module), model.module.table
+    with nothing_changes(model) as reset:
+        reset()
+        model.module(torch.ones(4, 3))
+        assert model.module.training
+        assert model.module.seen == [1, 1]
+        reset()
+        assert model.module.seen == [1]
+        assert not hasattr(model.module, "fresh")
+        model.module(torch.ones(4, 3))
+    assert content(model.module) == before
+    assert model.module.table is table
+
+
+def test_double_precision_ends_with_the_tensors_that_were_there():
+    model = model_of()
+    tensors = [*model.module.parameters(), *model.module.buffers()]
+    places = [tensor.data_ptr() for tensor in tensors]
+    with nothing_changes(model) as reset, in_double_precision(model, reset) as wide:
+        wide()
+        assert {p.dtype for p in model.module.parameters()} == {torch.float64}
+        assert model.module.calls.dtype == torch.float64
+    now = [*model.module.parameters(), *model.module.buffers()]
+    assert [tensor.data_ptr() for tensor in now] == places
+    assert {p.dtype for p in model.module.parameters()} == {torch.float32}
+
+
+def test_statistics_of_batchnorm_are_no_memory():
+    """Ranks compute them over all rows; what else a forward pass changes is one."""
+    model = model_of()
+    found = memories(model)
+    assert [tensor.shape for tensor in found] == [(1,), (2,)]
