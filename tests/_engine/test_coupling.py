@@ -465,3 +465,23 @@ def test_modules_that_are_known_need_no_look():
     assert is_known_to_be_by_row(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     assert not is_known_to_be_by_row(nn.Sequential(nn.Softmax(dim=0)))
     assert not is_known_to_be_by_row(Statistics())
+
+
+class CountsCalls(nn.Linear):
+    """Raises in its third call, whatever the rows are."""
+
+    def __init__(self):
+        super().__init__(4, 1)
+        self.calls = 1
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 3:
+            raise ValueError("an error of mine")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_an_error_that_does_not_depend_on_the_rows_is_no_coupling(repeated):
+    X = numbers(16, 4)
+    assert look(CountsCalls, nn.MSELoss(), X, X[:, :1], repeated=repeated) is None

@@ -157,6 +157,14 @@ def _dtype(model: Model) -> torch.dtype:
     return min(dtypes, key=lambda dtype: torch.finfo(dtype).bits, default=torch.float32)
 
 
+def _evaluate_again(model: Model, part: tuple[Any, Any, int]) -> Found | None:
+    """Return what a part yields after the trial before; None if that raises."""
+    try:
+        return evaluate(model, *part[:2], None)
+    except RaisesError:
+        return None
+
+
 def _compare(
     model: Model, batch: Rows, sums: bool, reset: Reset, *, repeated: bool = False
 ) -> tuple[Where | None, float]:
@@ -165,13 +173,18 @@ def _compare(
     if not bool(whole.loss.isfinite()):
         return None, 0.0  # nothing to compare
     first, second = batch.parts
+    after_whole = _evaluate_again(model, second)
     try:
-        after_whole = evaluate(model, *second[:2], None)
         found = [evaluate(model, *first[:2], reset)]
-        after_part = evaluate(model, *second[:2], None)
-        found.append(after_part if repeated else evaluate(model, *second[:2], reset))
+        after_part = _evaluate_again(model, second)
+        if repeated and after_part is not None:
+            found.append(after_part)
+        else:
+            found.append(evaluate(model, *second[:2], reset))
     except RaisesError as error:
         return error.where, np.inf  # it needs rows that are in the other part
+    if after_whole is None or after_part is None:
+        raise RaisesError("module")  # it counts calls, and the rows are not what it needs
     total = mass(model.criterion, batch.y, batch.rows)
     shares = [
         1.0 if sums else share_of(model.criterion, y, rows, total) for _, y, rows in batch.parts

@@ -20,7 +20,10 @@ LINK = (
 FIELDS: dict[str, Any] = {
     "title": f"title {WORDS}",
     "instructions": f"instructions {WORDS}{LINK}",
-    "consent": {"text": f"consent {WORDS}{LINK}", "version": f"version {WORDS}"},
+    "consent": {
+        "text": f"consent {WORDS}{LINK}",
+        "version": "1'\"><img src=x onerror=window.ran=1>",
+    },
     "debrief": f"debrief {WORDS}{LINK}",
     "slots": {place: f"{place} {WORDS}{LINK}" for place in ("top", "middle", "bottom")},
     "texts": {word: f"{word} {WORDS}" for word in ("question", "left", "right", "start", "agree")},
