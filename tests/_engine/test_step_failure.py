@@ -113,14 +113,14 @@ def test_what_is_in_flight_is_abandoned_whatever_happens(error):
     assert fit.comm.abandoned == 1
 
 
-@pytest.mark.parametrize(("update", "hints"), [(0, 1), (1, 0)])
-def test_errors_of_the_first_update_have_a_hint(update, hints):
+@pytest.mark.parametrize("update", [0, 1])
+def test_errors_of_an_update_have_a_hint(update):
     X, y = data()
     fit = plain_fit(plain_model(Failing(RuntimeError("dtype"))), (X.double(), y))
     fit.state.position.update = update
     with pytest.raises(RuntimeError) as caught:
         steps.update(fit, a_plan(), a_batch(fit))
-    assert len(getattr(caught.value, "__notes__", [])) == hints
+    assert len(caught.value.__notes__) == 1
 
 
 # -- the training step of a subclass --------------------------------------------------------------

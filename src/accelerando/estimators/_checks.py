@@ -31,8 +31,6 @@ from accelerando.monitor._monitor import Setting
 from accelerando.sync import Averaging
 from accelerando.sync._strategy import Strategy
 
-# -- parameters -----------------------------------------------------------------------------------
-
 
 def check_settings(net: Any, strategy: Strategy) -> None:
     """Check the parameters that skorch does not know."""

@@ -156,7 +156,7 @@ def test_tables_are_not_rebuilt_while_their_rows_would_be_lost(of_version_4):
         pytest.raises(StateError, match="foreign_keys = OFF"),
         of_version_4.write() as connection,
     ):
-        connection.execute(text("UPDATE meta SET value = '4' WHERE key = 'schema'"))
+        connection.execute(text("UPDATE meta SET value = '5' WHERE key = 'schema'"))
         migrate(connection)
     with of_version_4.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM answer")).scalar_one() == 5
