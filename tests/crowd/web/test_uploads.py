@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from tests.crowd.experiment.test_containers import MP3, mp4
 from tests.crowd.web.conftest import png
 
 MARKUP = b"<html><body onload=alert(1)><script>alert(1)</script></body></html>"
@@ -20,17 +21,18 @@ def upload(experimenter, name, files, **settings):
     return experimenter.post("/api/v1/experiments", files=parts + [("items", one) for one in files])
 
 
-@pytest.mark.parametrize(
-    ("start", "kind"),
-    [
-        (b"\x89PNG\r\n\x1a\n" + png()[8:], "image/png"),
-        (b"\0\0\0\x18ftypisom", "video/mp4"),
-        (b"\xff\xfb\x90\x00", "audio/mpeg"),
-        (SVG + b"<foreignObject>", "image/svg+xml"),
-    ],
-)
-def test_a_file_that_is_also_a_page_is_no_page(site, experimenter, start, kind):
-    files = [(f"{k}.html", start + MARKUP + b" " * k) for k in range(3)]
+PAGE = SVG + b"<foreignObject><body xmlns='http://www.w3.org/1999/xhtml' onload='alert(1)'/>"
+BOTH = {
+    "image/png": lambda words: b"\x89PNG\r\n\x1a\n" + png()[8:] + words,
+    "video/mp4": lambda words: mp4(b"vide", content=words),
+    "audio/mpeg": lambda words: MP3 + words,
+    "image/svg+xml": lambda words: PAGE + b"</foreignObject></svg>" + words[len(MARKUP) :],
+}
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_file_that_is_also_a_page_is_no_page(site, experimenter, kind):
+    files = [(f"{k}.html", BOTH[kind](MARKUP + b" " * k)) for k in range(3)]
     assert upload(experimenter, "both", files).status_code == 201
     query = (
         site.visitor().post("/api/v1/experiments/both/participants", json={}).json()["queries"][0]
@@ -40,6 +42,12 @@ def test_a_file_that_is_also_a_page_is_no_page(site, experimenter, start, kind):
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert reply.headers["content-security-policy"].endswith("sandbox")
     assert reply.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("start", [b"\0\0\0\x18ftypisom", b"\xff\xfb\x90\x00", SVG + b"<g>"])
+def test_a_page_that_only_begins_as_a_film_sound_or_picture_is_refused(experimenter, start):
+    files = [(f"{k}.html", start + MARKUP + b" " * k) for k in range(3)]
+    assert upload(experimenter, "bad", files).status_code == 422
 
 
 @pytest.mark.parametrize(
