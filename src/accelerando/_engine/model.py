@@ -205,8 +205,7 @@ def class_attributes(kind: type[Any]) -> dict[str, Any]:
 
     Examples
     --------
-    >>> class Net(nn.Module):
-    ...     temperature = 2.0
+    >>> Net = type("Net", (nn.Module,), {"temperature": 2.0, "__module__": "__main__"})
     >>> class_attributes(Net)
     {'temperature': 2.0}
     """

@@ -19,7 +19,7 @@ from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
 from accelerando.estimators import _checks as checks
 from accelerando.estimators._base import ConfiguredNet, learning_rate
-from accelerando.estimators._probe import forget
+from accelerando.estimators._probe import UNKNOWN
 from accelerando.estimators._results import Results
 from accelerando.estimators._skorch import (
     CallbackHooks,
@@ -101,7 +101,9 @@ class AdaptiveNet(Results, ConfiguredNet):
         self._resume_: Any = None  # what callbacks remember, between a load and the next fit
         self._saves_, self._callbacks_by_event_ = PostponedSaves(), CallbacksByEvent()
         self._trainer_ = self._checkpoints_ = None
-        forget(self)
+        self._recipe_ = UNKNOWN
+        for name in {"n_features_in_", "feature_names_in_"} & vars(self).keys():
+            delattr(self, name)  # the next fit decides
         self.world_log_: list[Any] = []
         if seeded:
             torch.manual_seed(seed)

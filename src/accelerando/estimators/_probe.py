@@ -80,13 +80,6 @@ def change(net: Any, **found: Any) -> None:
     vars(net)["_recipe_"] = replace(net._recipe_, **found)
 
 
-def forget(net: Any) -> None:
-    """Let the next fit decide about inputs, and about the number and the names of features."""
-    vars(net)["_recipe_"] = UNKNOWN
-    for name in {"n_features_in_", "feature_names_in_"} & set(vars(net)):
-        delattr(net, name)
-
-
 # -- asking the module ----------------------------------------------------------------------------
 
 
