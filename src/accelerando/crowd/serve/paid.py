@@ -31,13 +31,13 @@ def run_codes(options: argparse.Namespace) -> int:
     finally:
         store.close()
     for one in found:
-        told = [one["status"], one["line"]]
+        columns = [one["status"], one["line"]]
         if one["participant"] is not None:
-            told.append(f"{one['participant']}, {one['outcome']}, {one['answered']} answers")
+            columns.append(f"{one['participant']}, {one['outcome']}, {one['answered']} answers")
         if one["status"] == "used":
             when = datetime.fromtimestamp(one["used"]).astimezone()
-            told.append(f"used up {when.isoformat(' ', 'minutes')}")
-        print("\t".join(told))
+            columns.append(f"used up {when.isoformat(' ', 'minutes')}")
+        print("\t".join(columns))
     counts = Counter(one["status"] for one in found)
     print(", ".join(f"{n} {status}" for status, n in sorted(counts.items())) or "no codes")
     if options.use and counts["valid"]:
