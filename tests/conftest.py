@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections import Counter
 
@@ -15,6 +16,10 @@ from sklearn.datasets import load_digits
 
 from tests.leftovers import check_nothing_ignored, check_nothing_left
 from tests.start_warm import METHOD, start_workers_warm
+
+# PyTorch asks the name server for the name of every peer of a store, also of this machine. One that
+# drops questions, because many tests ask at once, costs five seconds each time.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes of the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -94,7 +94,7 @@ class Rank:
         self.validation = None if spec.validation is None else spec.validation.build(self.data)
         self.trained.prepare(self.feed)
         self.fit_spec = self._follow_model()
-        store = PrefixStore(f"warm/{self.rank}", self.mailbox.connect())
+        store = PrefixStore(f"warm/{self.rank}", self.mailbox.store)
         self.group = ProcessGroup(self._form(store, 0, 1), self.trained.device)
         self.comm = self._communicator(self.group)
         self.leave_group()
