@@ -83,3 +83,12 @@ def test_a_process_listens_in_the_range_of_the_setting_on_a_port_that_is_free():
     ports = [int(address.removeprefix("tcp://127.0.0.1:")) for address in found]
     assert len(set(ports)) == 3
     assert all(36000 <= port <= 36999 for port in ports)
+
+
+def test_a_name_server_that_does_not_answer_is_awaited_for_three_seconds_only(monkeypatch):
+    answered, awaited = threading.Event(), []
+    monkeypatch.setattr(socket, "getnameinfo", lambda address, flags: answered.wait())
+    monkeypatch.setattr(threading.Thread, "join", lambda self, limit=None: awaited.append(limit))
+    assert _facts.gather()["lookup_seconds"] >= 0.0
+    assert awaited == [3.0]
+    answered.set()

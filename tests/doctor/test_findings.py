@@ -17,6 +17,7 @@ HEALTHY = {
     "nvidia": False,
     "executable": "python",
     "clock": 1000.0,
+    "lookup_seconds": 0.01,
     "memory": 300_000_000,
     "torch": {"threads": 1, "cuda": None, "gpus": [], "gloo": True, "nccl": False},
     "torch_error": None,
@@ -211,3 +212,12 @@ def test_a_script_and_workers_that_can_meet_nowhere():
                  f"worker {A} cannot reach this machine ({here})"):  # fmt: skip
         assert part in found[0].what
     assert findings_of(here=here, beyond=beyond, blocked={A: [], B: []}) == [], "it is here"
+
+
+def test_a_slow_name_server_is_named_once_per_machine():
+    slow = but(lookup_seconds=1.5)
+    (finding,) = examine(HEALTHY, Cluster(HEALTHY, workers(slow, slow)))
+    assert finding.level == "warning"
+    assert "The name server of node1 takes more than 1 s" in finding.what
+    assert "RES_OPTIONS" in finding.remedy
+    assert examine(slow, Cluster(HEALTHY, workers(HEALTHY))) == []  # ranks are not there

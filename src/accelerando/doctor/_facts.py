@@ -12,11 +12,13 @@ from typing import Any
 
 def gather() -> dict[str, Any]:
     """Return versions, CPU cores, threads and devices of the calling process."""
+    import contextlib
     import os
     import platform
     import shutil
     import socket
     import sys
+    import threading
     import time
     from importlib import metadata
 
@@ -47,10 +49,22 @@ def gather() -> dict[str, Any]:
         "nvidia": shutil.which("nvidia-smi") is not None,
         "executable": sys.executable,
         "clock": time.time(),
+        "lookup_seconds": 0.0,
         "memory": None,
         "torch": None,
         "torch_error": None,
     }
+
+    def look_up() -> None:
+        # As PyTorch does for the peer of a connection, even for the loopback address.
+        with contextlib.suppress(OSError):
+            socket.getnameinfo(("::ffff:127.0.0.1", 0, 0, 0), 0)
+
+    before = time.monotonic()
+    thread = threading.Thread(target=look_up, daemon=True)
+    thread.start()
+    thread.join(3.0)  # a name server may take half a minute
+    facts["lookup_seconds"] = time.monotonic() - before
     if versions["torch"] is None:
         return facts
     try:

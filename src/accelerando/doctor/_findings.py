@@ -165,6 +165,7 @@ def _cluster(here: Facts, cluster: Cluster) -> Iterator[Finding]:
     yield from _reach(cluster)
     yield from _memory(cluster)
     yield from _clocks(here, cluster)
+    yield from _names(cluster)
     trimmed = [f for f in cluster.workers.values() if f["environment"]["MALLOC_TRIM_THRESHOLD_"]]
     if trimmed:
         yield Finding(
@@ -334,6 +335,23 @@ def _clocks(here: Facts, cluster: Cluster) -> Iterator[Finding]:
 
 
 _CLOCK_SECONDS = 5.0
+
+
+def _names(cluster: Cluster) -> Iterator[Finding]:
+    """Report machines whose name server is slow to find the name of an address."""
+    processes = (*cluster.workers.values(), cluster.scheduler)
+    slow = sorted({f["host"] for f in processes if f["lookup_seconds"] > _LOOKUP_SECONDS})
+    if slow:
+        yield Finding(
+            "warning",
+            f"The name server of {_some(slow)} takes more than {_LOOKUP_SECONDS:g} s to find the "
+            "name of an address, and PyTorch asks for it at every connection between ranks.",
+            "Give the machines reverse records in the DNS, or start workers with "
+            "RES_OPTIONS='timeout:1 attempts:1' in their environment.",
+        )
+
+
+_LOOKUP_SECONDS = 1.0
 
 
 def _some(names: list[str], most: int = 3) -> str:
