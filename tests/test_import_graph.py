@@ -80,6 +80,21 @@ def test_every_module_of_the_engine_and_the_cluster_is_imported_by_its_tests():
     assert [m for m in mine if f"accelerando.{m}" not in imported] == []
 
 
+# What has nothing to test, and what only its command shows, which tests/test_cli.py does.
+WITHOUT_TESTS = {"_version", "__main__"}
+
+
+def test_tests_mirror_the_code_one_to_one():
+    tests = Path(__file__).parent
+    missing = []
+    for module, path in MODULES.items():
+        *rooms, name = module.split(".")
+        mirror = tests.joinpath(*rooms, f"test_{name.lstrip('_')}.py")
+        if path.name != "__init__.py" and module not in WITHOUT_TESTS and not mirror.exists():
+            missing.append(f"{module} has no {mirror.relative_to(tests)}")
+    assert not missing, "\n".join(missing)
+
+
 PRIVATE = re.compile(r"\b(torch|dist|nn|skorch|sklearn|distributed|dask)(\.\w+)*\._(?!_)\w+")
 ADAPTERS = {"_engine._torch", "_dask", "_sklearn", "estimators._skorch"}
 

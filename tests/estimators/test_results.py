@@ -12,7 +12,6 @@ from rich.console import Console
 from sklearn.exceptions import NotFittedError
 from skorch.callbacks import Callback, LRScheduler
 
-from accelerando._engine.position import Position
 from accelerando._engine.runtime import progress
 from accelerando._engine.runtime.progress import Progress
 from accelerando.batch_size import GeoDamp
@@ -94,12 +93,6 @@ def test_the_live_line_shows_in_a_terminal_and_nowhere_else(line, monkeypatch):
     assert "batch 16" in shown["tty"]
     assert "examples/s" in shown["tty"]
     assert shown["quiet"] == shown["file"] == ""
-
-
-def test_two_live_displays_do_not_fight():
-    console = Console(file=io.StringIO(), force_terminal=True)
-    with Progress(1, console), Progress(1, console) as second:
-        second.update(Position(until=1), 8, loss=1.0, lr=0.1)
 
 
 def test_the_table_is_printed_when_asked_for(line, capsys):
