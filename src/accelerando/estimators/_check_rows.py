@@ -17,14 +17,14 @@ from accelerando._engine._torch import batch_norm_class
 from accelerando._engine.coupling import (
     find_coupling,
     is_known_to_be_by_row,
-    refuse_on_ranks,
     rows_to_compare,
 )
 from accelerando._engine.data.feed import ArrayFeed, Feed, leaves, only_tensors, unpack
+from accelerando._engine.division import refuse_on_ranks
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows, may_broadcast
-from accelerando._engine.parts import Where
 from accelerando._engine.runtime.process import Draws
+from accelerando._engine.trial import Where
 from accelerando.estimators._skorch import criterion_of, has_custom_loss, module_of
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
