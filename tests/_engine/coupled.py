@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from accelerando._engine.coupling import find_coupling
-from accelerando._engine.model import PlainModel
+from tests._engine.plain import PlainModel
 
 
 def model_of(module, criterion, dtype=torch.float32):

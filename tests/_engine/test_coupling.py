@@ -21,7 +21,6 @@ from accelerando._engine.coupling import (
     norm,
     try_losses,
 )
-from accelerando._engine.model import PlainModel
 from accelerando._engine.trial import evaluate, nothing_changes
 from tests._engine.coupled import (
     COUPLED,
@@ -42,6 +41,7 @@ from tests._engine.coupled import (
     model_of,
     numbers,
 )
+from tests._engine.plain import PlainModel
 
 
 class Recurrent(nn.Module):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from accelerando._engine.model import PlainModel
 from accelerando._engine.trial import (
     RaisesError,
     evaluate,
@@ -16,6 +15,7 @@ from accelerando._engine.trial import (
     memories,
     nothing_changes,
 )
+from tests._engine.plain import PlainModel
 
 
 class Forgetful(nn.Module):
