@@ -11,8 +11,7 @@ from distributed.deploy.adaptive import Adaptive
 
 from accelerando import _dask
 from accelerando._cluster import plugins
-from accelerando._dask import ClusterScaling, quiet_worker, stop_listening, threads_by_host
-from accelerando.exceptions import UnsupportedError
+from accelerando._dask import quiet_worker, stop_listening
 
 # -- private names --------------------------------------------------------------------------------
 
@@ -61,13 +60,13 @@ def test_plugins_of_the_scheduler(cluster):
 
 @pytest.mark.parametrize("name", ["plan", "scale", "_adaptive", "_supports_scaling"])
 def test_size_of_a_cluster(cluster, name):
-    needs(cluster, name, "ClusterScaling")
+    needs(cluster, name, "can_scale")
 
 
 def test_bounds_of_an_adaptive_cluster():
     adaptive = Adaptive(None, minimum=1, maximum=3, interval=None)
-    assert needs(adaptive, "minimum", "ClusterScaling") == 1
-    assert needs(adaptive, "maximum", "ClusterScaling") == 3
+    assert needs(adaptive, "minimum", "adaptive_of") == 1
+    assert needs(adaptive, "maximum", "adaptive_of") == 3
 
 
 def test_chores_of_a_worker(cluster):
@@ -115,15 +114,6 @@ def test_an_unreachable_scheduler_leaves_what_was_known_last():
     assert _dask.workers_of(client) == {}
 
 
-def test_threads_of_a_machine_are_those_of_its_workers():
-    workers = {
-        "tcp://10.0.0.1:1": {"nthreads": 2},
-        "tcp://10.0.0.1:2": {},
-        "tcp://10.0.0.2:1": {"nthreads": 4},
-    }
-    assert threads_by_host(workers) == {"10.0.0.1": 3, "10.0.0.2": 4}
-
-
 def test_this_machine_as_others_see_it():
     assert _dask.host_towards("tcp://127.0.0.1:8786") == "127.0.0.1"
     assert _dask.host_of("tcp://[::1]:8786") == "::1"
@@ -158,128 +148,60 @@ def test_an_event_that_is_late_is_dropped_too():
     assert topics == {}
 
 
-# -- the size of a cluster ------------------------------------------------------------------------
+# -- processes that do not answer -----------------------------------------------------------------
 
 
-class FakeCluster:
-    def __init__(self, n_workers=0, supports=True, adaptive=None):
-        self.plan = set(range(n_workers))
-        self._supports_scaling = supports
-        self._adaptive = adaptive
-        self.asked = []
-
-    def scale(self, n):
-        self.plan = set(range(n))
-        self.asked.append(n)
-
-
-def test_scaling_asks_once_and_gives_back():
-    cluster = FakeCluster(2)
-    scaling = ClusterScaling(cluster, most=4)
-    for _ in range(3):
-        scaling.ask(wanted=4, present=2, missing=2)
-    scaling.shrink(3)
-    scaling.restore()
-    assert cluster.asked == [4, 3, 2]
+def test_a_worker_whose_heartbeat_is_old_hangs(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(_dask.time, "monotonic", lambda: clock[0])
+    beats, found = _dask.Heartbeats(), []
+    for second in range(13):
+        facts = {"a": {"last_seen": 5.0}, "b": {"last_seen": 5.0 + second}, "c": {}}
+        found.append(beats.missing(facts))
+        clock[0] += 1.0
+    assert found == [()] * 11 + [("a",)] * 2
+    clock[0] += 60.0  # nobody looked, so nothing is known
+    assert beats.missing({"a": {"last_seen": 5.0}}) == ()
 
 
-def test_scaling_asks_again_while_workers_are_missing(monkeypatch):
-    cluster = FakeCluster(0)
-    scaling = ClusterScaling(cluster, most=2)
-    scaling.ask(wanted=2, present=0, missing=2)
-    scaling.ask(wanted=2, present=0, missing=2)
-    monkeypatch.setattr(_dask, "_AGAIN_SECONDS", 0.0)
-    scaling.ask(wanted=2, present=1, missing=1)  # the jobs were cancelled
-    scaling.ask(wanted=2, present=2, missing=0)
-    assert cluster.asked == [2, 2]
-    scaling.restore()
-    assert cluster.asked == [2, 2, 0]
+class Scattering:
+    """A client whose ``scatter`` ends when `answer` does."""
+
+    def __init__(self, answer):
+        self.answer, self.sent = answer, []
+
+    def scatter(self, content, *, workers, hash):
+        self.sent.append((content, workers, hash))
+        return self.answer()
 
 
-def test_jobs_of_the_user_that_were_lost_are_not_started_again_at_the_end():
-    cluster = FakeCluster(2)
-    scaling = ClusterScaling(cluster, most=2)
-    scaling.ask(wanted=2, present=0, missing=2)
-    scaling.shrink(1)
-    scaling.restore()
-    assert cluster.asked == [2]
+@pytest.mark.parametrize("beats", [[1.0] * 9, [1.0, 2.0, 3.0] + [3.0] * 9])
+def test_what_is_sent_to_a_worker_without_heartbeats_is_not_awaited(monkeypatch, beats):
+    asked, ever = [], threading.Event()
+    monkeypatch.setattr(_dask, "_BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(_dask, "_SILENT_SECONDS", 0.035)
+
+    def workers_of(client):
+        asked.append(client)
+        return {"a": {"last_seen": beats[len(asked) - 1]}}
+
+    monkeypatch.setattr(_dask, "workers_of", workers_of)
+    with pytest.raises(TimeoutError, match=r"Worker a hangs\."):
+        _dask.send_to(Scattering(ever.wait), "data", "a")
+    assert len(asked) == len(set(beats)) + 4
+    ever.set()
 
 
-def test_an_adaptive_cluster_is_told_to_start_lost_jobs(monkeypatch):
-    monkeypatch.setattr(_dask, "_AGAIN_SECONDS", 0.0)
-    adaptive = SimpleNamespace(minimum=0, maximum=3)
-    cluster = FakeCluster(2, adaptive=adaptive)
-    scaling = ClusterScaling(cluster, most=2)
-    scaling.ask(wanted=2, present=2, missing=0)
-    scaling.ask(wanted=2, present=2, missing=0)
-    assert cluster.asked == []
-    scaling.ask(wanted=2, present=1, missing=1)
-    assert cluster.asked == [2], "its plan, which it believes to be fulfilled"
-    assert adaptive.minimum == 2
+def test_what_is_sent_to_a_worker_returns_or_raises_what_dask_does():
+    client = Scattering(lambda: "future")
+    assert _dask.send_to(client, "data", "a") == "future"
+    assert client.sent == [("data", ["a"], False)]
 
+    def left():
+        raise KeyError("a")
 
-@pytest.mark.parametrize(
-    ("cluster", "most"), [(None, 4), (FakeCluster(supports=False), 4), (FakeCluster(), None)]
-)
-def test_a_cluster_that_cannot_scale_is_not_asked(cluster, most):
-    scaling = ClusterScaling(cluster, most)
-    assert not scaling.possible
-    scaling.ask(wanted=4, present=2, missing=2)
-    scaling.shrink(1)
-    scaling.restore()
-    assert cluster is None or cluster.asked == []
-
-
-def test_a_cluster_whose_workers_are_being_restarted_keeps_its_size():
-    cluster = FakeCluster(4)
-    scaling = ClusterScaling(cluster, most=3)
-    scaling.ask(wanted=3, present=0, missing=3)  # all of them were killed a moment ago
-    scaling.restore()
-    assert cluster.asked == [4], "it has its size"
-    scaling.ask(wanted=6, present=4, missing=2)
-    scaling.shrink(5)
-    scaling.ask(wanted=6, present=5, missing=1)
-    scaling.restore()
-    assert cluster.asked[1:] == [6, 5, 6, 4]
-
-
-def test_an_adaptive_cluster_gets_another_minimum():
-    adaptive = SimpleNamespace(minimum=1, maximum=3)
-    cluster = FakeCluster(1, adaptive=adaptive)
-    scaling = ClusterScaling(cluster, most=4)
-    scaling.ask(wanted=2, present=2, missing=0)
-    assert adaptive.minimum == 2, "otherwise it would retire the workers of idle ranks"
-    scaling.ask(wanted=5, present=2, missing=3)
-    assert adaptive.minimum == 3, "never above its maximum"
-    scaling.shrink(2)
-    assert adaptive.minimum == 2
-    scaling.restore()
-    assert adaptive.minimum == 1
-    assert cluster.asked == []
-
-
-def test_without_a_number_an_adaptive_cluster_is_asked_for_nothing():
-    adaptive = SimpleNamespace(minimum=0, maximum=3)
-    scaling = ClusterScaling(FakeCluster(1, adaptive=adaptive), most=None)
-    scaling.check(present=1)
-    scaling.ask(wanted=3, present=1, missing=2)
-    assert adaptive.minimum == 0
-    scaling.shrink(1)
-    scaling.restore()
-    assert adaptive.minimum == 0
-
-
-@pytest.mark.parametrize(("most", "minimum"), [(2, 0), (None, 1)])
-def test_workers_that_somebody_asks_for_are_awaited(most, minimum):
-    adaptive = SimpleNamespace(minimum=minimum, maximum=3)
-    ClusterScaling(FakeCluster(0, adaptive=adaptive), most).check(present=0)
-
-
-def test_workers_that_nobody_asks_for_are_not_awaited():
-    adaptive = SimpleNamespace(minimum=0, maximum=3)
-    scaling = ClusterScaling(FakeCluster(0, adaptive=adaptive), most=None)
-    with pytest.raises(UnsupportedError, match=r"has none, and max_workers=None .* asks it for no"):
-        scaling.check(present=0)
+    with pytest.raises(KeyError):
+        _dask.send_to(Scattering(left), "data", "a")
 
 
 # -- the chores of a worker -----------------------------------------------------------------------
@@ -419,12 +341,3 @@ def test_another_range_of_ports_is_refused_with_what_came(text):
         pytest.raises(ValueError, match=r"accelerando.ports must be a range of 100 ports .* Got"),
     ):
         _dask.port_range()
-
-
-def test_a_cluster_that_was_asked_in_vain_is_remarked():
-    scaling = ClusterScaling(SimpleNamespace(scale=lambda number: None), most=4)
-    assert scaling.remark(0) == ""
-    scaling.ask(3, present=0, missing=3)
-    assert "was asked for 3 workers" in scaling.remark(0)
-    assert "logs of its jobs" in scaling.remark(0)
-    assert scaling.remark(1) == ""

@@ -16,11 +16,11 @@ from accelerando._decisions import (
     Decision,
     Memories,
     Plan,
+    Policy,
     Settings,
     Signals,
     cap,
     ceil,
-    checked,
     fingerprint,
 )
 from accelerando.exceptions import UnknownSignalError
@@ -89,57 +89,23 @@ def test_a_decision_shows_what_it_changes():
     assert " ".join(Decision._fields) == fields
 
 
-@pytest.mark.parametrize(
-    ("decision", "message"),
-    [
-        (Decision(batch_size=0), "batch_size=...\\) must be a number above 0"),
-        (Decision(batch_size=math.inf), "batch_size=...\\) must be a number above 0"),
-        (Decision(batch_size=True), "decided True"),
-        (Decision(lr=math.nan), "lr=...\\) must be a number of at least 0"),
-        (Decision(lr_scale=-0.1), "lr_scale=...\\) must be a number of at least 0"),
-        (Decision(momentum=1.0), "momentum=...\\) must be a number of at least 0 and below 1"),
-        (Decision(betas=0.9), "betas=...\\) must be two numbers of at least 0 and below 1"),
-        (Decision(betas=(0.9, 1.0)), "betas=...\\) must be two numbers"),
-        (Decision(betas=(0.9,)), "betas=...\\) must be two numbers"),
-        (Decision(workers=1.5), "workers=...\\) must be an integer"),
-        (Decision(workers=0), "workers=...\\) must be an integer of at least 1"),
-        (Decision(period="x"), "period=...\\) must be an integer"),
-        (Decision(precision="int8"), "precision=...\\) must be 'float32', 'bfloat16' or 'float16'"),
-    ],
-)
-def test_a_decision_that_cannot_be_carried_out_is_refused(decision, message):
-    with pytest.raises(ValueError, match=message):
-        checked(decision, "a policy")
+# -- policies --------------------------------------------------------------------------------------
 
 
-def test_a_good_decision_passes():
-    good = Decision(8.5, 0.1, 0.0, 0.0, (0.9, 0.999), 2, 4, "bfloat16")
-    assert checked(good, "a policy") is good
-    assert checked(NOTHING, "a policy") is NOTHING
-    with pytest.raises(TypeError, match="returns a Decision or None; 'mine' returned 64"):
-        checked(64, "mine")
+class Halve(Policy):
+    def decide(self, signals, state):
+        return Decision(lr=signals.lr / 2), {"done": 1}
+
+
+def test_a_policy_can_be_asked_without_a_memory():
+    assert Halve()(Signals({"lr": 0.5})) == Decision(lr=0.25)
+    assert Halve().start() == {}
+    assert Halve().measures(0) is None
+    assert Halve().monitors() == ()
+    assert (Halve.needs, Halve.scheduled, Halve.occasional) == ((), False, False)
 
 
 # -- settings -------------------------------------------------------------------------------------
-
-
-def test_decisions_hold_until_the_next_one():
-    settings = Settings().after(Decision(batch_size=64, workers=3), base_lr=0.1)
-    settings = settings.after(Decision(lr=0.2, period=4), base_lr=0.1)
-    settings = settings.after(Decision(momentum=0.5, precision="float16"), base_lr=0.1)
-    assert settings == Settings(64.0, 2.0, (), 0.5, None, 3, 4, "float16")
-    assert settings.after(NOTHING, base_lr=0.1) == settings
-
-
-def test_a_learning_rate_is_a_ratio_to_the_rate_of_the_optimizer():
-    assert Settings().after(Decision(lr=0.3), base_lr=0.2).lr_scale == 0.3 / 0.2
-    assert Settings(lr_scale=7.0).after(Decision(lr=0.3), base_lr=0.0).lr_scale == 1.0
-
-
-def test_betas_override_momentum_and_a_later_momentum_changes_the_first_beta():
-    settings = Settings().after(Decision(momentum=0.1, betas=(0.8, 0.99)), base_lr=1.0)
-    assert settings.betas == (0.8, 0.99)
-    assert settings.after(Decision(momentum=0.5), base_lr=1.0).betas == (0.5, 0.99)
 
 
 @pytest.mark.parametrize(

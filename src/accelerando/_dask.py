@@ -1,7 +1,7 @@
 """Adapter for Dask: every private or undocumented name of Dask that accelerando depends on.
 
-It finds the workers of a cluster, removes topics from the scheduler, scales clusters, shields
-workers from Ctrl-C, and makes the chores of a worker rare while a rank trains on it.
+It finds the workers of a cluster, does not wait for those that hang, removes topics from the
+scheduler, and makes the chores of a worker rare while a rank trains on it.
 ``tests/test_dask.py`` has one test per name, so that a new version of Dask fails with the name that
 it changed.
 """
@@ -11,11 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,8 +21,6 @@ import dask
 from distributed import versions as dask_versions
 from distributed.comm import get_address_host
 from distributed.utils import get_ip
-
-from accelerando.exceptions import UnsupportedError
 
 _LATE_SECONDS = 2.0  # events on their way when a topic is dropped would create it again
 
@@ -81,20 +77,6 @@ def port_range() -> tuple[int, int] | None:
     )
 
 
-def threads_by_host(workers: dict[str, Any]) -> dict[str, int]:
-    """Return the threads that Dask gave to the workers of each machine.
-
-    Examples
-    --------
-    >>> threads_by_host({"tcp://10.0.0.1:1": {"nthreads": 2}, "tcp://10.0.0.1:2": {"nthreads": 1}})
-    {'10.0.0.1': 3}
-    """
-    threads: Counter[str] = Counter()
-    for address, facts in workers.items():
-        threads[host_of(address)] += int(facts.get("nthreads", 1))
-    return dict(threads)
-
-
 def versions_here(packages: Iterable[str]) -> dict[str, str | None]:
     """Return the versions of Python and of packages in this process; None for missing ones."""
     return dict(dask_versions.get_versions(packages)["packages"])
@@ -117,14 +99,112 @@ def versions_of(
             )
             found[worker] = answer[worker]["packages"]
 
-    async def ask_all() -> None:
+    async def ask_each() -> None:
         asked = [asyncio.create_task(ask(worker)) for worker in workers]
         _, late = await asyncio.wait(asked, timeout=seconds)
         for task in late:
             task.cancel()
 
-    client.sync(ask_all)
+    client.sync(ask_each)
     return found
+
+
+# -- processes that do not answer -----------------------------------------------------------------
+# A call of the client may wait for minutes, or for ever, for a process that hangs or cannot be
+# reached. Such calls are made in a thread: the driver waits for them as long as it makes sense.
+
+_ANSWER_SECONDS = 3.0  # for all workers that can answer
+_BEAT_SECONDS = 1.0  # between two looks at heartbeats, which come once or twice a second
+_SILENT_SECONDS = 10.0  # without a heartbeat: the worker hangs
+_talking: dict[str, threading.Thread] = {}  # the last call about a plugin, until it has ended
+
+
+def has_given_up(client: Any) -> bool:
+    """Return True if the client has lost its scheduler, and has not found it again in time."""
+    return client.status in ("closed", "closing")
+
+
+class Heartbeats:
+    """The newest heartbeat of each worker, and when it was noticed."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, tuple[Any, float]] = {}
+        self._looked = 0.0
+
+    def missing(self, workers: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the workers whose newest heartbeat is old; call this about once a second.
+
+        Parameters
+        ----------
+        workers : mapping
+            Facts of the scheduler about each worker, by address.
+        """
+        now = time.monotonic()
+        if now - self._looked > _SILENT_SECONDS / 2:  # this process did not look, or hung itself
+            self._newest = {}
+        self._looked = now
+        for worker, facts in workers.items():
+            seen = facts.get("last_seen")
+            if seen is None or self._newest.get(worker, (None, now))[0] != seen:
+                self._newest[worker] = seen, now
+        return tuple(w for w in workers if now - self._newest[w][1] > _SILENT_SECONDS)
+
+
+def send_to(client: Any, content: Any, worker: str) -> Any:
+    """Scatter an object to one worker, for which Dask waits; raise ``TimeoutError`` if it hangs."""
+    thread, ended = _begin(client.scatter, content, workers=[worker], hash=False)
+    silent, before = 0.0, None
+    thread.join(_BEAT_SECONDS)
+    while thread.is_alive():
+        seen = workers_of(client).get(worker, {}).get("last_seen")
+        silent, before = silent + _BEAT_SECONDS if seen == before else 0.0, seen
+        if silent >= _SILENT_SECONDS:
+            raise TimeoutError(f"Worker {worker} hangs.")
+        thread.join(_BEAT_SECONDS)
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]
+
+
+def ask_all(name: str, function: Any, *arguments: Any, **options: Any) -> None:
+    """Call a function of a client that talks to all workers, and do not wait for those that hang.
+
+    The scheduler talks to all at once, waits 30 seconds for a worker that it cannot reach, such as
+    one with a wrong ``--interface``, and then raises, although the others have answered. Calls with
+    the same `name` take turns: a plugin that is registered late is not removed before.
+    """
+    before = _talking.get(name)
+
+    def call() -> None:
+        if before is not None:
+            before.join()
+        try:
+            function(*arguments, **options)
+        finally:
+            if _talking.get(name) is threading.current_thread():
+                del _talking[name]
+
+    thread, ended = _begin(call)
+    thread.join(_ANSWER_SECONDS)
+    if thread.is_alive():
+        _talking[name] = thread
+    if ended and isinstance(ended[0], BaseException) and not isinstance(ended[0], OSError):
+        raise ended[0]
+
+
+def _begin(function: Any, *arguments: Any, **options: Any) -> tuple[threading.Thread, list[Any]]:
+    """Call a function in another thread; return it, and a list that gets the result or error."""
+    ended: list[Any] = []
+
+    def call() -> None:
+        try:
+            ended.append(function(*arguments, **options))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=call, name="accelerando-call", daemon=True)
+    thread.start()
+    return thread, ended
 
 
 # -- topics and plugins on the scheduler ----------------------------------------------------------
@@ -175,122 +255,17 @@ def closing_among(workers: dict[str, Any]) -> tuple[str, ...]:
 # -- the size of a cluster ------------------------------------------------------------------------
 
 
-_AGAIN_SECONDS = 5.0  # between two requests for the same number
+def adaptive_of(cluster: Any) -> Any:
+    """Return what adapts a cluster to its load; None for a cluster that does not adapt."""
+    return getattr(cluster, "_adaptive", None)
 
 
-class ClusterScaling:
-    """Ask a cluster for workers, and give them back.
-
-    Only a cluster that the client belongs to can be asked, and only up to a number of workers that
-    the user named. An adaptive cluster gets another minimum; any other one is scaled. Afterwards it
-    has the size that it had before. Without a number the cluster is left alone, adaptive or not.
-
-    Parameters
-    ----------
-    cluster : distributed cluster object or None
-        ``client.cluster``.
-    most : int or None
-        ``max_workers``; None asks for nothing.
-    """
-
-    def __init__(self, cluster: Any, most: int | None) -> None:
-        self.cluster = cluster
-        self.most = most
-        self.asked, self._asked_at = 0, -math.inf
-        self.adaptive = getattr(cluster, "_adaptive", None)
-        # The planned size: after the loss of a worker, the cluster is smaller for a moment.
-        planned = getattr(cluster, "plan", None)
-        self._before: int | None = None if planned is None else len(planned)
-        if self.adaptive is not None:
-            self._before = self.adaptive.minimum
-
-    @property
-    def possible(self) -> bool:
-        """Whether the cluster can be asked."""
-        return self.most is not None and (
-            self.adaptive is not None
-            or (
-                callable(getattr(self.cluster, "scale", None))
-                and getattr(self.cluster, "_supports_scaling", True)
-            )
-        )
-
-    def check(self, present: int) -> None:
-        """Refuse to wait for workers that nobody asks for; `present` is the number there are."""
-        if self.adaptive is not None and not present and not self.possible and not self._before:
-            raise UnsupportedError(
-                "The cluster adapts, may have no workers and has none, and max_workers=None or "
-                "'auto' asks it for nothing. Pass a number as max_workers, or "
-                "cluster.adapt(minimum=1, ...)."
-            )
-
-    def ask(self, wanted: int, present: int, missing: int) -> None:
-        """Ask for workers if there are too few, and again while they are missing.
-
-        A cluster notices after a while that jobs have ended, and starts others when it is asked
-        again for the same number. An adaptive one does not ask itself.
-
-        Parameters
-        ----------
-        wanted : int
-            Ranks that should run.
-        present : int
-            Workers that the cluster has and that ranks can use.
-        missing : int
-            Ranks for which there is no worker.
-        """
-        if not self.possible:
-            return
-        now = time.monotonic()
-        again = missing > 0 and now - self._asked_at >= _AGAIN_SECONDS
-        if self.adaptive is not None:
-            if wanted > self.asked:
-                # Adaptive scaling counts waiting tasks, and ranks are pinned to workers that exist.
-                self.adaptive.minimum = max(self._before or 0, min(wanted, self.adaptive.maximum))
-                self.asked, self._asked_at = wanted, now
-            elif again and hasattr(self.cluster, "plan"):
-                self._asked_at = now
-                self.cluster.scale(len(self.cluster.plan))  # as adaptive scaling does
-        elif missing > 0 and (self.asked != wanted or again):
-            if not self.asked:
-                self._before = max(self._before or 0, present)
-            self.asked, self._asked_at = wanted, now
-            self.cluster.scale(max(self._before or 0, present + missing))
-
-    def remark(self, present: int) -> str:
-        """Return where to look if the cluster was asked for workers and has none."""
-        text = (
-            f" The cluster was asked for {self.asked} workers. Look at its queue and into the logs "
-            "of its jobs: they wait longer than worker_timeout, or end before a worker registers."
-        )
-        return text if self.asked and not present else ""
-
-    def shrink(self, wanted: int) -> None:
-        """Give back workers that were asked for and are not needed any more."""
-        if not self.asked:
-            return
-        self.asked = wanted
-        if self.adaptive is not None:
-            self.adaptive.minimum = max(self._before or 0, wanted)
-        else:
-            self._reduce_to(max(self._before or 0, wanted))
-
-    def restore(self) -> None:
-        """Give the cluster the size that it had before."""
-        if not self.asked:
-            return
-        self.asked = 0
-        with contextlib.suppress(Exception):  # the user may have closed it
-            if self.adaptive is not None:
-                self.adaptive.minimum = self._before
-            else:
-                self._reduce_to(self._before or 0)
-
-    def _reduce_to(self, number: int) -> None:
-        """Scale down only: to be asked for its own size makes a cluster start lost jobs again."""
-        planned = getattr(self.cluster, "plan", None)
-        if planned is None or len(planned) > number:
-            self.cluster.scale(number)
+def can_scale(cluster: Any) -> bool:
+    """Return True if a cluster object can start and stop workers."""
+    scales = callable(getattr(cluster, "scale", None)) and getattr(
+        cluster, "_supports_scaling", True
+    )
+    return adaptive_of(cluster) is not None or bool(scales)
 
 
 # -- demand --------------------------------------------------------------------------------------
@@ -335,7 +310,7 @@ def replace_lost_workers(client: Any, present: int) -> None:
     """
     cluster: Any = getattr(client, "cluster", None)
     planned = getattr(cluster, "worker_spec", None)
-    if planned is None or getattr(cluster, "_adaptive", None) is not None:
+    if planned is None or adaptive_of(cluster) is not None:
         return
     if present < len(planned) and not set(planned) <= set(cluster.workers):
         cluster.scale(len(planned))

@@ -1,9 +1,10 @@
 """Decisions: what policies and strategies read, what they decide, and what holds for an update.
 
-:class:`Signals` are the numbers known before an update. A policy turns them into a
+:class:`Signals` are the numbers known before an update. A :class:`Policy` turns them into a
 :class:`Decision`. :class:`Settings` are the decisions that still hold, and a :class:`Plan` is what
 one update carries out. All of them are values without side effects: they can be saved, sent to
-ranks, compared and replayed.
+ranks, compared and replayed. What a policy remembers between updates is a small dictionary that it
+returns with every decision and receives with the next one.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
-from accelerando._validation import is_number
 from accelerando.exceptions import UnknownSignalError
 
 State = Mapping[str, Any]
@@ -185,51 +186,6 @@ class Decision(NamedTuple):
 NOTHING = Decision()
 
 
-def _is_finite(value: Any) -> bool:
-    return is_number(value) and math.isfinite(value)
-
-
-def _is_count(value: Any) -> bool:
-    return _is_finite(value) and value >= 1 and value == int(value)
-
-
-def _is_share(value: Any) -> bool:
-    return _is_finite(value) and 0 <= value < 1
-
-
-def _are_betas(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_share, value))
-
-
-_ALLOWED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "batch_size": ("a number above 0", lambda value: _is_finite(value) and value > 0),
-    "lr": ("a number of at least 0", lambda value: _is_finite(value) and value >= 0),
-    "lr_scale": ("a number of at least 0", lambda value: _is_finite(value) and value >= 0),
-    "momentum": ("a number of at least 0 and below 1", _is_share),
-    "betas": ("two numbers of at least 0 and below 1", _are_betas),
-    "workers": ("an integer of at least 1", _is_count),
-    "period": ("an integer of at least 1", _is_count),
-    "precision": ("'float32', 'bfloat16' or 'float16'", lambda value: value in PRECISIONS),
-}
-
-
-def checked(decision: Any, policy: object) -> Decision:
-    """Return the decision if it can be carried out; raise an error that names the policy if not."""
-    if not isinstance(decision, Decision):
-        raise TypeError(
-            f"A policy returns a Decision or None; {policy!r} returned {decision!r}. Write "
-            "Decision(batch_size=...)."
-        )
-    for name, value in decision.items():
-        text, allowed = _ALLOWED[name]
-        if not allowed(value):
-            raise ValueError(
-                f"Decision({name}=...) must be {text}, or None to leave it as it is; {policy!r} "
-                f"decided {value!r}."
-            )
-    return decision
-
-
 class Settings(NamedTuple):
     """The decisions that hold now.
 
@@ -256,37 +212,6 @@ class Settings(NamedTuple):
     period: int | None = None
     precision: str | None = None
     base_batch_size: float | None = None
-
-    def after(self, decision: Decision, base_lr: float) -> Settings:
-        """Return the settings after a decision.
-
-        The learning rate is kept as a ratio to `base_lr`, so that schedulers continue to work.
-        ``decision.lr_scale`` is not used: factors are kept per policy, in `scales`.
-
-        Examples
-        --------
-        >>> settings = Settings(batch_size=64).after(Decision(lr=0.2), base_lr=0.1)
-        >>> settings.batch_size, settings.lr_scale
-        (64, 2.0)
-        """
-        scale, betas = self.lr_scale, self.betas
-        if decision.lr is not None:
-            scale = float(decision.lr) / base_lr if base_lr > 0 else 1.0
-        if decision.betas is not None:
-            betas = (float(decision.betas[0]), float(decision.betas[1]))
-        elif decision.momentum is not None and betas is not None:
-            betas = (float(decision.momentum), betas[1])
-        return Settings(
-            self.batch_size if decision.batch_size is None else float(decision.batch_size),
-            scale,
-            self.scales,
-            self.momentum if decision.momentum is None else float(decision.momentum),
-            betas,
-            self.workers if decision.workers is None else int(decision.workers),
-            self.period if decision.period is None else int(decision.period),
-            self.precision if decision.precision is None else decision.precision,
-            self.base_batch_size,
-        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
@@ -351,6 +276,71 @@ class Measure(NamedTuple):
 
     quantity: str
     fraction: float = 1.0
+
+
+class Policy(ABC):
+    """Base class of policies with settings or a memory; a plain function is a policy, too.
+
+    Settings are dataclass fields. The memory is a dictionary of JSON values that ``decide`` returns
+    and gets back. Policies are asked before every update on all ranks alike: they must depend on
+    signals and memory only, not on a clock, on random numbers or on files.
+
+    Pass a policy as ``batch_size=``, where it decides the size of every update, or in the list
+    ``policies=``, where its decisions hold until the next one.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from accelerando.policies import Decision, Policy, replay
+    >>> @dataclass(frozen=True)
+    ... class DoubleOnPlateau(Policy):
+    ...     initial: int = 32
+    ...     patience: int = 2
+    ...     def start(self):
+    ...         return {"size": self.initial, "best": float("inf"), "since": 0}
+    ...     def decide(self, signals, state):
+    ...         size, best, since = state["size"], state["best"], state["since"]
+    ...         since = since + 1 if signals.loss >= best else 0
+    ...         if since == self.patience:
+    ...             size, since = 2 * size, 0
+    ...         if signals.loss < best:
+    ...             best = signals.loss
+    ...         return Decision(batch_size=size), {"size": size, "best": best, "since": since}
+    >>> replay(DoubleOnPlateau(), {"loss": [3.0, 2.0, 2.1, 2.2, 1.0]})["batch_size"].tolist()
+    [32, 32, 32, 32, 64, 64]
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The signals of monitors that it reads; a missing one is an error before training."""
+
+    scheduled: ClassVar[bool] = False
+    """Whether decisions depend on epochs and updates alone, so that they are known ahead."""
+
+    occasional: ClassVar[bool] = False
+    """Whether it decides now and then only; as ``batch_size=`` it begins with its ``initial``."""
+
+    def start(self) -> State:
+        """Return what the policy remembers before the first update."""
+        return {}
+
+    @abstractmethod
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        """Return what changes before the next update, and what to remember."""
+
+    def measures(self, update: int) -> Measure | None:
+        """Return the pass over training data that the policy needs before an update.
+
+        The result is in ``signals.full_loss`` or ``signals.full_grad_norm`` of that update.
+        """
+        return None
+
+    def monitors(self) -> tuple[Any, ...]:
+        """Return monitors for the signals it needs, for users who pass none for them."""
+        return ()
+
+    def __call__(self, signals: Signals) -> Decision | None:
+        """Decide without a memory."""
+        return self.decide(signals, self.start())[0]
 
 
 def ceil(x: float) -> int:

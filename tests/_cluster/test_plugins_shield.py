@@ -11,7 +11,8 @@ import cloudpickle
 import pytest
 from distributed import Client
 
-from accelerando._cluster import plugins, unresponsive
+from accelerando import _dask
+from accelerando._cluster import plugins
 from tests.leftovers import check_nothing_ignored, check_nothing_left
 
 
@@ -169,20 +170,20 @@ def test_a_worker_that_cannot_be_reached_does_not_stop_a_fit(monkeypatch):
     plugins.register(client, plugin)
     plugins.unregister(client, "name", nanny=True)
     assert client.called == [plugin, ("name", {"nanny": True})]
-    monkeypatch.setattr(unresponsive, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(_dask, "_ANSWER_SECONDS", 0.01)
     ever = threading.Event()
     client = Answering(ever.wait)
     plugins.register(client, plugin)
     plugins.unregister(client, "name")
     assert client.called == [plugin]
-    last = unresponsive._talking["name"]
+    last = _dask._talking["name"]
     ever.set()
     last.join()
     assert client.called == [plugin, ("name", {"nanny": False})]
 
 
 def test_a_plugin_that_is_registered_late_is_removed_after_that(monkeypatch):
-    monkeypatch.setattr(unresponsive, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(_dask, "_ANSWER_SECONDS", 0.01)
     answered, order = threading.Event(), []
 
     class Slow:
@@ -198,11 +199,11 @@ def test_a_plugin_that_is_registered_late_is_removed_after_that(monkeypatch):
     plugins.register(Slow(), SimpleNamespace(name="late"))
     plugins.unregister(Slow(), "late")
     assert order == []
-    last = unresponsive._talking["late"]
+    last = _dask._talking["late"]
     answered.set()
     last.join()
     assert order == ["registered", "removed"]
-    assert "late" not in unresponsive._talking
+    assert "late" not in _dask._talking
 
 
 def test_nothing_is_asked_of_a_scheduler_that_is_gone():

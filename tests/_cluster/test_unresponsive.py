@@ -13,7 +13,6 @@ from distributed import Client, Scheduler, Worker
 from distributed.utils import get_mp_context
 from scipy.stats import uniform
 
-from accelerando._cluster import unresponsive
 from accelerando.exceptions import ClusterError
 from accelerando.search import HyperbandSearchCV
 from tests._cluster.helpers import Paced, when
@@ -21,59 +20,6 @@ from tests.nets import classifier, parameters_of
 from tests.search.estimators import Logged
 
 SECONDS = 5.0  # until Dask's client gives up
-
-
-def test_a_worker_whose_heartbeat_is_old_hangs(monkeypatch):
-    clock = [100.0]
-    monkeypatch.setattr(unresponsive.time, "monotonic", lambda: clock[0])
-    beats, found = unresponsive.Heartbeats(), []
-    for second in range(13):
-        facts = {"a": {"last_seen": 5.0}, "b": {"last_seen": 5.0 + second}, "c": {}}
-        found.append(beats.missing(facts))
-        clock[0] += 1.0
-    assert found == [()] * 11 + [("a",)] * 2
-    clock[0] += 60.0  # nobody looked, so nothing is known
-    assert beats.missing({"a": {"last_seen": 5.0}}) == ()
-
-
-class Scattering:
-    """A client whose ``scatter`` ends when `answer` does."""
-
-    def __init__(self, answer):
-        self.answer, self.sent = answer, []
-
-    def scatter(self, content, *, workers, hash):
-        self.sent.append((content, workers, hash))
-        return self.answer()
-
-
-@pytest.mark.parametrize("beats", [[1.0] * 9, [1.0, 2.0, 3.0] + [3.0] * 9])
-def test_what_is_sent_to_a_worker_without_heartbeats_is_not_awaited(monkeypatch, beats):
-    asked, ever = [], threading.Event()
-    monkeypatch.setattr(unresponsive, "_BEAT_SECONDS", 0.01)
-    monkeypatch.setattr(unresponsive, "_SILENT_SECONDS", 0.035)
-
-    def workers_of(client):
-        asked.append(client)
-        return {"a": {"last_seen": beats[len(asked) - 1]}}
-
-    monkeypatch.setattr(unresponsive, "workers_of", workers_of)
-    with pytest.raises(TimeoutError, match=r"Worker a hangs\."):
-        unresponsive.send_to(Scattering(ever.wait), "data", "a")
-    assert len(asked) == len(set(beats)) + 4
-    ever.set()
-
-
-def test_what_is_sent_to_a_worker_returns_or_raises_what_dask_does():
-    client = Scattering(lambda: "future")
-    assert unresponsive.send_to(client, "data", "a") == "future"
-    assert client.sent == [("data", ["a"], False)]
-
-    def left():
-        raise KeyError("a")
-
-    with pytest.raises(KeyError):
-        unresponsive.send_to(Scattering(left), "data", "a")
 
 
 def serve(file, is_scheduler):

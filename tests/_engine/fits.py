@@ -8,10 +8,10 @@ from torch import nn
 
 from accelerando._engine.data.feed import ArrayFeed
 from accelerando._engine.loop import Fit, FitSpec, NoHooks, local_communicator, train_epoch
-from accelerando._engine.model import PlainModel
 from accelerando._engine.state import TrainState
 from accelerando.policies._controller import Controller
 from accelerando.sync import AllReduce
+from tests._engine.plain import PlainModel
 
 
 def data(n=24, seed=0):

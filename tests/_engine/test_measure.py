@@ -12,8 +12,8 @@ from torch import nn
 from accelerando._decisions import Measure
 from accelerando._engine import measure as measure_module
 from accelerando._engine.comm.communicator import SingleProcess
-from accelerando._engine.data.feed import Shard, sample_rows
-from accelerando._engine.measure import measure_on_training_set
+from accelerando._engine.data.feed import Shard
+from accelerando._engine.measure import measure_on_training_set, sample_rows
 from accelerando.exceptions import UnsupportedError
 from accelerando.policies import Decision, Policy
 from tests._engine.fits import data, plain_fit, plain_model
@@ -178,3 +178,13 @@ def test_the_measured_loss_is_the_weighted_one(small, reduction):
     loss, norm = by_hand(model, X, y, weighted)
     assert measure_on_training_set(fit, LOSS) == pytest.approx(loss, rel=1e-6)
     assert measure_on_training_set(fit, NORM) == pytest.approx(norm, rel=1e-6)
+
+
+def test_sampled_rows_are_distinct_and_change_with_the_update():
+    rows = sample_rows(0, 5, 100, 0.2)
+    assert len(set(rows.tolist())) == 20
+    assert rows.tolist() == sorted(rows.tolist())
+    assert rows.tolist() != sample_rows(0, 6, 100, 0.2).tolist()
+    assert sample_rows(0, 5, 10, 1.0).tolist() == list(range(10))
+    assert len(sample_rows(0, 5, 10, 0.01)) == 1
+    assert sample_rows(3, 2, 20, 0.2).tolist() == [6, 10, 12, 14], "as in earlier versions"

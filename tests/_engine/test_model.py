@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from accelerando._engine.model import Components, PlainModel, python_numbers
+from accelerando._engine.model import Components, python_numbers
 from accelerando.exceptions import StateError
 from tests._engine.fits import data, plain_fit, plain_model, train, weights_of
+from tests._engine.plain import PlainModel
 
 
 class Scaled(nn.Module):

@@ -92,7 +92,7 @@ def test_attributes_travel_by_name():
 
 
 def test_frozen_parameters_and_layers_in_evaluation_mode():
-    from accelerando._engine.model import PlainModel
+    from tests._engine.plain import PlainModel
 
     components = model()
     set_frozen(components, ["module.0.weight"])

@@ -12,7 +12,7 @@ import pytest
 
 from accelerando import batch_size
 from accelerando import policies as module
-from accelerando._decisions import ALWAYS, NOTHING, Decision, Memories, Settings, Signals, checked
+from accelerando._decisions import ALWAYS, NOTHING, Decision, Memories, Settings, Signals
 from accelerando.exceptions import UnknownSignalError
 from accelerando.monitor import GradientNoiseScale, GradientVariance, LossTrend, Throughput
 from accelerando.policies import (
@@ -40,6 +40,7 @@ from accelerando.policies import (
 )
 from accelerando.policies._controller import Controller
 from accelerando.policies._core import FunctionPolicy
+from accelerando.policies._standing import checked
 
 
 def grow(signals):

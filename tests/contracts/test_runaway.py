@@ -24,7 +24,8 @@ from accelerando.policies import (
     SqrtScaling,
     WorkersForThroughput,
 )
-from accelerando.policies._controller import STREAM, STREAM_ROWS, Controller
+from accelerando.policies._controller import Controller
+from accelerando.policies._standing import STREAM, STREAM_ROWS
 
 N_EXAMPLES, LR = 500, 0.01
 STANDING = [

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import torch
-from skorch.callbacks import Callback, EpochScoring, GradientNormClipping, LRScheduler, PrintLog
+from skorch.callbacks import Callback, GradientNormClipping
 from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch.utils.data import DataLoader
@@ -18,7 +18,7 @@ from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, Batch
 from accelerando.estimators import _cluster as module
 from accelerando.estimators import _data as data_module
-from accelerando.estimators._check_ranks import check_callbacks, rank_callbacks
+from accelerando.estimators._check_ranks import rank_callbacks
 from accelerando.estimators._cluster import NetBuilder
 from accelerando.estimators._data import chunks_of
 from accelerando.exceptions import UnsupportedError
@@ -124,59 +124,6 @@ def test_every_rank_calls_its_own_gradient_callbacks(digits):
 def test_ranks_start_from_the_drivers_parameters_not_from_their_own(digits):
     net = initialized()
     assert torch.equal(parameters_of(built(net).net), parameters_of(net))  # the same seed
-
-
-# -- callbacks ------------------------------------------------------------------------------------
-
-
-class PerBatch(Callback):
-    def on_batch_end(self, net, **kwargs):
-        pass
-
-
-class OnGradients(Callback):
-    def on_grad_computed(self, net, **kwargs):
-        pass
-
-
-class Both(OnGradients, PerBatch):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("callback", "remedy"),
-    [
-        (PerBatch(), "on_epoch_end"),
-        (Both(), "on_epoch_end"),
-        (EpochScoring("accuracy", on_train=True), "use_caching=False"),
-    ],
-)
-def test_callbacks_that_need_every_batch_are_refused(callback, remedy):
-    net = initialized(callbacks=[("mine", callback)])
-    with pytest.raises(UnsupportedError, match=remedy) as caught:
-        check_callbacks(net)
-    assert "The callback mine" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "callback",
-    [
-        OnGradients(),
-        LRScheduler("StepLR", step_size=5),
-        EpochScoring("accuracy", on_train=True, use_caching=False),
-        EpochScoring("accuracy"),
-        PrintLog(),
-        Callback(),
-    ],
-    ids=lambda callback: type(callback).__name__,
-)
-def test_callbacks_that_can_do_without_are_accepted(callback):
-    check_callbacks(initialized(callbacks=[("mine", callback)]))
-
-
-def test_gradient_callbacks_are_those_that_do_nothing_else():
-    net = initialized(callbacks=[("a", OnGradients()), ("b", Callback())])
-    assert [name for name, _ in rank_callbacks(net)] == ["a"]
 
 
 # -- Dask arrays ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a policy is, and what users may pass for one."""
+"""What users may pass for a policy."""
 
 from __future__ import annotations
 
@@ -14,32 +14,13 @@ from accelerando.policies import (
     GeoDamp,
     NoiseScale,
     NormTest,
-    Policy,
 )
-from accelerando.policies._core import (
-    Damping,
-    FunctionPolicy,
-    as_batch_policies,
-    as_decision,
-    as_policy,
-)
+from accelerando.policies._controller import as_batch_policies
+from accelerando.policies._core import Damping, FunctionPolicy, as_decision, as_policy
 
 
 def mine(signals):
     return 3
-
-
-class Halve(Policy):
-    def decide(self, signals, state):
-        return Decision(lr=signals.lr / 2), {"done": 1}
-
-
-def test_a_policy_can_be_asked_without_a_memory():
-    assert Halve()(Signals({"lr": 0.5})) == Decision(lr=0.25)
-    assert Halve().start() == {}
-    assert Halve().measures(0) is None
-    assert Halve().monitors() == ()
-    assert (Halve.needs, Halve.scheduled, Halve.occasional) == ((), False, False)
 
 
 # -- batch_size= ----------------------------------------------------------------------------------

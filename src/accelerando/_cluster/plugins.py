@@ -27,8 +27,8 @@ from distributed import LocalCluster, NannyPlugin, SchedulerPlugin, WorkerPlugin
 from accelerando._cluster.address import Address, listen
 from accelerando._cluster.mailbox import Mailbox, MailboxGone, new_secret
 from accelerando._cluster.messages import LeaveRequested, WorkerEvent, WorkerJoined, WorkerLeft
-from accelerando._cluster.unresponsive import ask_all
 from accelerando._dask import (
+    ask_all,
     drop_late,
     forget_plugin,
     host_of,

@@ -25,12 +25,12 @@ from accelerando._cluster.driver.placement import Placed, place
 from accelerando._cluster.job import ClusterJob, RankSpec
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.messages import RankId, TaskEnd
-from accelerando._cluster.unresponsive import send_to
 from accelerando._cluster.worker.rank import Rank
 from accelerando._dask import (
     hide_failed_ranks,
     host_of,
     quiet_worker,
+    send_to,
     versions_here,
     versions_of,
 )

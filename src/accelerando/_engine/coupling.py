@@ -11,32 +11,37 @@ synchronize) does not look at the rows, and buffers, attributes and generators a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from accelerando._engine._torch import hooks_of
-from accelerando._engine.data.feed import concatenate, leaves, only_tensors, slice_rows
-from accelerando._engine.micro_batch import couples_rows, is_altered, mass, may_broadcast, share_of
-from accelerando._engine.parts import (
+from accelerando._engine.data.feed import (
+    concatenate,
+    leaves,
+    map_leaves,
+    only_tensors,
+    slice_rows,
+)
+from accelerando._engine.micro_batch import is_altered, mass, share_of
+from accelerando._engine.trial import (
     Found,
     RaisesError,
-    Rows,
+    Reset,
     Where,
-    cut_rows,
-    differ,
     evaluate,
-    norm,
-    try_losses,
+    evaluate_loss,
+    in_double_precision,
+    loss_of,
+    nothing_changes,
+    to_double,
 )
-from accelerando._engine.snapshot import Reset, in_double_precision, nothing_changes
-from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
-    from accelerando._engine.loop import Fit
     from accelerando._engine.model import Model
 
 
@@ -71,6 +76,31 @@ def is_known_to_be_by_row(module: nn.Module) -> bool:
     True
     """
     return all(type(part) in _BY_ROW and not is_altered(part) for part in module.modules())
+
+
+class Rows(NamedTuple):
+    """Some rows, and the same rows in parts."""
+
+    X: Any
+    y: Any
+    parts: Sequence[tuple[Any, Any, int]]
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for _, _, rows in self.parts)
+
+    def in_double_precision(self) -> Rows:
+        """Return the same rows with floating tensors in double precision."""
+        X, y, *parts = (
+            map_leaves(to_double, tree) for tree in (self.X, self.y, *(p[:2] for p in self.parts))
+        )
+        sizes = [rows for _, _, rows in self.parts]
+        return Rows(X, y, [(*part, rows) for part, rows in zip(parts, sizes, strict=True)])
+
+
+def cut_rows(tree: Any, cuts: Sequence[int]) -> list[tuple[Any, Any, int]]:
+    """Return the parts of a pair of trees, and their numbers of rows."""
+    return [(*slice_rows(tree, start, stop), stop - start) for start, stop in pairwise(cuts)]
 
 
 def find_coupling(
@@ -234,81 +264,121 @@ def _joinable(found: Sequence[Found]) -> bool:
     return all(one == shapes[0] for one in shapes)
 
 
-# -- what follows from it -------------------------------------------------------------------------
-
-_WHAT = {
-    "loss": "the loss of a row depends on the other rows of its batch, as that of a contrastive "
-    "loss or of Dice does",
-    "module": "the module's output for a row depends on the other rows of its batch, as with "
-    "statistics over the batch or attention over its first axis",
-    "buffers": "the module or the criterion remembers something about the rows it has seen in a "
-    "forward pass (a buffer, a tensor, a running number), and computes with it",
-    "padding": "what the module or the loss makes of a row depends on how far iterator_train__"
-    "collate_fn pads it, which depends on the other rows of its batch",
-    "hook": "a hook looks at gradients after they are accumulated (register_post_accumulate_grad_"
-    "hook), which are those of a part of the batch",
-}
-_ALONE = "train in one process (client=None) or on one rank (max_workers=1)"
-_REMEDY = {
-    "loss": 'Pass couples_rows="gather", which computes the loss of the whole batch on every rank; '
-    f"or {_ALONE}",
-    "module": "Use nn.BatchNorm, whose statistics ranks share, or a norm over single rows "
-    f"(GroupNorm, LayerNorm), and check which axis is the batch; or {_ALONE}. "
-    'couples_rows="gather" gathers outputs and cannot help inside the module',
-    "buffers": f"Keep no memory of rows in the module; or {_ALONE}",
-    "padding": "Mask the padding in the module and in the loss, or pad to a fixed length; or "
-    f"{_ALONE}",
-    "hook": "Use a callback with on_grad_computed, which sees the gradient of the whole batch; or "
-    f"{_ALONE}",
-}
+def norm(tensors: Sequence[torch.Tensor]) -> float:
+    """Return the Euclidean norm of all tensors together."""
+    return float(torch.stack([t.double().norm() for t in tensors]).norm()) if tensors else 0.0
 
 
-def refuse_on_ranks(where: Where, *, gathers: bool) -> None:
-    """Raise if coupled rows would be divided among ranks; gathering outputs helps a loss only."""
-    if gathers and where == "loss":
-        return
-    raise UnsupportedError(
-        f"Ranks divide a batch, and {_WHAT[where]}: the result would depend on the number of "
-        f"ranks. {_REMEDY[where]}. If you know better, couples_rows=False trains without this "
-        "check."
-    )
+def differ(first: Sequence[Any], second: Sequence[Any], single: float = 1e-3) -> bool:
+    """Return True if tensors differ by more than rounding, which is coarse in single precision."""
+    for one, other in zip(first, second, strict=True):
+        if not isinstance(one, torch.Tensor):
+            continue
+        if one.shape != other.shape:
+            return True
+        a, b = one.double(), other.double()
+        tolerance = 1e-9 if one.dtype == torch.float64 else single
+        if float((a - b).abs().amax() if a.numel() else 0.0) > tolerance * (
+            1e-30 + float(a.abs().amax() if a.numel() else 0.0)
+        ):
+            return True
+    return False
 
 
-def settle_division(fit: Fit, X: Any, y: Any, rows: int, size: int) -> int:
-    """Return the size of micro-batches: all rows if these turn out to be coupled.
+# -- losses of other predictions -------------------------------------------------------------------
 
-    Raises
-    ------
-    UnsupportedError
-        If the user asked for a division that would change the result.
+
+def try_losses(model: Model, batch: Rows, y_pred: Any, sums: bool, reset: Reset) -> float:
+    """Return how far losses of parts are from that of the whole, for other orders and predictions.
+
+    Rows in the order of their targets have other classes in one part than in the other: this finds
+    losses that divide by the weights of the classes, or by the targets that count. Predictions
+    that are better in one part and worse in the other find losses that bend the loss of the batch,
+    such as flooding and clamping.
     """
-    micro, spec, model = fit.state.micro_batch, fit.spec, fit.model
-    micro.verified = True
-    if spec.couples_rows is False or (couples_rows(model.module) and not spec.probes):
-        return size
-    if (
-        spec.divisible
-        and is_known_to_be_by_row(model.module)
-        and not may_broadcast(model.criterion)
-    ):
-        return size
-    some = slice_rows([X, y], 0, rows_to_compare(model)) if only_tensors([X, y]) else [X, y]
-    usual = min(rows, size if fit.comm.alone else rows)
-    where = find_coupling(model, *some, sums=spec.sums, repeated=not spec.probes, batch_size=usual)
-    if where is None:
-        return size
-    if spec.probes:
-        refuse_on_ranks(where, gathers=spec.couples_rows == "gather")
-    if micro.fixed is not None:
-        raise UnsupportedError(
-            f"micro_batch_size={micro.fixed} divides a batch, and {_WHAT[where]}: the result would "
-            'depend on the size of micro-batches. Leave micro_batch_size at "auto", which then '
-            "does not divide. If you know better, couples_rows=False trains without this check."
-        )
-    if fit.control.looks_at_parts and fit.comm.alone:
-        raise UnsupportedError(
-            f"A monitor compares the gradients of parts of a batch, and {_WHAT[where]}. Leave the "
-            "monitor or the policy that needs it out."
-        )
-    micro.whole = True
-    return rows
+    tree = [batch.X, batch.y, y_pred]
+    if not only_tensors(tree) or {len(leaf) for leaf in leaves(tree)} != {batch.rows}:
+        return 0.0
+    cut = batch.parts[0][2]
+    worst = 0.0
+    for X, y, p, exact in _other_rows(model, batch, y_pred, cut, reset):
+        total = mass(model.criterion, y, batch.rows)
+        try:
+            whole = loss_of(model, X, y, p, reset)
+            if not np.isfinite(whole):
+                continue
+            parts = cut_rows([X, [y, p]], [0, cut, batch.rows])
+            shares = [
+                1.0 if sums else share_of(model.criterion, some[0], rows, total)
+                for _, some, rows in parts
+            ]
+            if 0.0 in shares:
+                continue
+        except RaisesError:
+            continue  # predictions that the module does not make
+        try:
+            losses = [
+                share * loss_of(model, some_X, some[0], some[1], reset)
+                for share, (some_X, some, _) in zip(shares, parts, strict=True)
+            ]
+        except RaisesError:
+            losses = [np.nan]
+        if not np.isfinite(losses).all():
+            worst = np.inf if exact else worst
+            continue
+        scale = abs(whole) + sum(map(abs, losses))
+        worst = max(worst, abs(whole - sum(losses)) / max(scale, 1e-300))
+    return worst
+
+
+def _other_rows(
+    model: Model, batch: Rows, y_pred: Any, cut: int, reset: Reset
+) -> Iterator[tuple[Any, Any, Any, bool]]:
+    """Yield rows with other predictions; the last value says that the module makes them."""
+    X, y = batch.X, batch.y
+    key = leaves(y)[0].double().flatten(1).mean(1) if leaves(y)[0].dim() > 1 else leaves(y)[0]
+    order = key.argsort(stable=True)
+    yield (*map_leaves(lambda leaf: leaf.index_select(0, order), [X, y, y_pred]), True)
+    outputs = [leaf for leaf in leaves(y_pred) if leaf.is_floating_point()]
+    if not outputs:
+        return
+    try:
+        steps = _directions(model, X, y, y_pred, reset)
+    except RaisesError:
+        return
+    for low in _STEPS:  # one of them is below the value where the loss bends, if it bends
+        sizes = [-low] * cut + [_STEPS[-1]] * (len(outputs[0]) - cut)
+        yield X, y, _moved(y_pred, steps, sizes), False
+
+
+_STEPS = (0.1, 0.5, 2.0, 8.0)  # as multiples of the largest element of a row's gradient
+
+
+def _directions(model: Model, X: Any, y: Any, y_pred: Any, reset: Reset) -> list[torch.Tensor]:
+    """Return for each output the direction in which the loss of each row grows."""
+    free = map_leaves(
+        lambda leaf: leaf.clone().requires_grad_() if leaf.is_floating_point() else leaf, y_pred
+    )
+    inputs = [leaf for leaf in leaves(free) if leaf.is_floating_point()]
+    loss = evaluate_loss(model, X, y, free, reset)
+    if not loss.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in inputs]
+    found = torch.autograd.grad(loss, inputs, allow_unused=True)
+    steps = []
+    for leaf, gradient in zip(inputs, found, strict=True):
+        step = torch.zeros_like(leaf) if gradient is None else gradient.detach()
+        largest = step.abs().reshape(len(step), -1).amax(1).clamp(min=1e-300)
+        steps.append(step / largest.view(-1, *[1] * (step.dim() - 1)))
+    return steps
+
+
+def _moved(y_pred: Any, steps: list[torch.Tensor], sizes: Sequence[float]) -> Any:
+    remaining = iter(steps)
+
+    def move(leaf: torch.Tensor) -> torch.Tensor:
+        if not leaf.is_floating_point():
+            return leaf
+        size = torch.tensor(sizes, dtype=leaf.dtype, device=leaf.device)
+        return leaf + size.view(-1, *[1] * (leaf.dim() - 1)) * next(remaining)
+
+    return map_leaves(move, y_pred)

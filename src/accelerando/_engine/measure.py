@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from accelerando._decisions import Measure
-from accelerando._engine.data.feed import Rows, sample_rows, unpack
+from accelerando._engine.data.feed import Rows, unpack
 from accelerando._engine.micro_batch import mass, weighted_loss
 from accelerando._engine.step import grad_norm
 from accelerando.exceptions import UnsupportedError
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
     from accelerando._engine.loop import Fit
 
 ROWS_AT_ONCE = 1024
+
+
+def sample_rows(seed: int, update: int, n: int, fraction: float) -> Rows:
+    """Return the sorted rows on which a policy's measurement before `update` is made."""
+    if fraction >= 1:
+        return np.arange(n)
+    size = max(1, round(fraction * n))
+    # The third number separates these draws from those of epoch_order.
+    drawn = np.random.default_rng([seed, update, 1]).choice(n, size, replace=False)
+    return np.sort(drawn)
 
 
 def measure_on_training_set(fit: Fit, measure: Measure) -> float:

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from accelerando._engine._torch import hooks_of
-from accelerando._engine.step import largest_number, needs_closure, offers_closure
 from accelerando.exceptions import StateError
 
 LARGE_MODEL = 1 << 20  # bytes of parameters; optimizers and replicas have several times as many
@@ -286,63 +285,6 @@ class Model(Protocol):
 
     def custom_step(self, batch: Any) -> dict[str, Any]:
         """Run the user's training step; return ``loss`` and ``y_pred``."""
-
-
-class PlainModel:
-    """A module, a criterion and optimizers without an estimator.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The model.
-    criterion : callable
-        The loss function.
-    optimizer : torch.optim.Optimizer
-        Of the module's parameters.
-
-    Examples
-    --------
-    >>> module = nn.Linear(2, 1)
-    >>> model = PlainModel(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1))
-    >>> len(model.parameters), model.needs_closure
-    (2, False)
-    """
-
-    def __init__(self, module: nn.Module, criterion: Any, optimizer: torch.optim.Optimizer) -> None:
-        self.components = Components(
-            {"module": module}, {"criterion": criterion}, {"optimizer": optimizer}
-        )
-        self.module = module
-        self.criterion = criterion
-        self.optimizers = [optimizer]
-        self.needs_closure = needs_closure(optimizer)
-        self.offers_closure = offers_closure(optimizer)
-        self.loss_reads_inputs = False
-        self.refresh()
-
-    def refresh(self) -> None:
-        self.parameters = [parameter for _, parameter in self.components.named_parameters()]
-        self.buffers = list(self.module.buffers())
-        self.largest = largest_number(self.parameters)
-
-    def train(self, mode: bool) -> None:
-        for part in (self.module, self.criterion):
-            if isinstance(part, nn.Module):
-                part.train(mode)
-
-    def forward(self, X: Any, call: Callable[..., Any]) -> Any:
-        return call(**X) if isinstance(X, Mapping) else call(X)
-
-    def loss(self, y_pred: Any, y: Any, X: Any, *, training: bool = True) -> torch.Tensor:
-        loss: torch.Tensor = self.criterion(y_pred, y)
-        return loss
-
-    def step(self, closure: Callable[[], torch.Tensor] | None) -> None:
-        for optimizer in self.optimizers:
-            optimizer.step(closure)  # type: ignore[arg-type]
-
-    def custom_step(self, batch: Any) -> dict[str, Any]:
-        raise AssertionError("A plain model has no training step of the user's.")
 
 
 def python_numbers(content: Any) -> Any:

@@ -130,7 +130,7 @@ def accumulate(fit: Fit, batch: Batch, weights: torch.Tensor | None) -> LocalGra
     if size < rows and not only_tensors([X, y]):
         size = rows  # rows of anything but tensors cannot be separated
     if not micro.verified and batch.held and (size < rows or spec.probes or compares_parts):
-        from accelerando._engine.coupling import settle_division
+        from accelerando._engine.division import settle_division
 
         size = settle_division(fit, X, y, rows, size)
     if not alone and spec.couples_rows == "gather":

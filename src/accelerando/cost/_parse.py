@@ -26,7 +26,7 @@ def parse_batch_size(text: str) -> Any:
     GeoDamp(initial=128, delay=60, factor=5)
     """
     from accelerando import batch_size
-    from accelerando.policies._core import as_batch_policies
+    from accelerando.policies._controller import as_batch_policies
 
     if re.fullmatch(r"\s*-?\d+\s*", text):
         return as_batch_policies(int(text))[0]

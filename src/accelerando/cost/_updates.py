@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from accelerando._decisions import Settings
-from accelerando.policies._controller import Controller
-from accelerando.policies._core import Policy, as_batch_policies
+from accelerando._decisions import Policy, Settings
+from accelerando.policies._controller import Controller, as_batch_policies
 
 
 class Updates(NamedTuple):

@@ -1,14 +1,15 @@
-"""What ranks can compute, real or virtual ones: checks of strategies, codecs, rows and callbacks.
-
-Used by fits with ``sync``, ``virtual_ranks``, ``compression`` or ``client``.
-"""
+"""What ranks on a cluster can compute: checks of the client, of callbacks, and of coupled rows."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
 from typing import Any
 
 import cloudpickle
+import numpy as np
+import torch
 from skorch.callbacks import (
     BatchScoring,
     EarlyStopping,
@@ -23,20 +24,23 @@ from skorch.callbacks import (
     SacredLogger,
     TensorBoard,
 )
+from skorch.utils import to_tensor
+from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from accelerando._engine._torch import batch_norm_class
+from accelerando._engine.coupling import find_coupling, is_known_to_be_by_row, rows_to_compare
 from accelerando._engine.data.chunks import ChunkFeed
+from accelerando._engine.data.feed import ArrayFeed, Feed, unpack
+from accelerando._engine.division import refuse_on_ranks
 from accelerando._engine.loop import Fit
-from accelerando._engine.micro_batch import check_sparse
+from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows, may_broadcast
 from accelerando._engine.model import LARGE_MODEL
-from accelerando._engine.step import needs_closure
-from accelerando.compress import Adaptive, ErrorFeedback, PowerSGD
-from accelerando.compress._codec import Compressor
-from accelerando.estimators._check_rows import GATHERS
-from accelerando.estimators._skorch import acts, module_of, overrides
+from accelerando._engine.runtime.process import Draws
+from accelerando.estimators._check_strategy import check_measures
+from accelerando.estimators._skorch import acts, criterion_of, has_custom_loss, module_of, overrides
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
-from accelerando.sync._strategy import Strategy
 
 
 def check_client(kind: type[Any], client: Any) -> None:
@@ -54,63 +58,109 @@ def check_client(kind: type[Any], client: Any) -> None:
         )
 
 
-def check_gather(net: Any, strategy: Strategy) -> None:
-    """Refuse what ``couples_rows="gather"`` cannot be combined with."""
-    if isinstance(strategy, Averaging):
-        raise UnsupportedError(
-            f"{GATHERS}, and with sync={strategy!r} each rank has a batch of its own, whose rows "
-            "are not divided. Leave couples_rows out."
-        )
-    if isinstance(net.micro_batch_size, int):
-        raise UnsupportedError(
-            f"{GATHERS}, and micro_batch_size={net.micro_batch_size} divides it. Leave "
-            'micro_batch_size at "auto", which then does not divide.'
-        )
+# -- rows -----------------------------------------------------------------------------------------
 
 
-def check_averaging(net: Any, strategy: Averaging, *, custom: bool) -> None:
-    """Refuse training steps and optimizers that cannot be averaged."""
-    name = type(strategy).__name__
-    if custom:
-        raise UnsupportedError(
-            f"{type(net).__name__} has its own train_step, in which the rows of ranks could not be "
-            f"weighed as {name} requires. Override get_loss or infer instead."
-        )
-    if searching := _with_closures(net):
-        raise UnsupportedError(
-            f"{searching[0]} searches along a line by the loss of its own batch, from which {name} "
-            "would move it away. Use SGD, Adam or another optimizer that steps by the gradient "
-            "alone."
-        )
+def check_division(net: Any, fit: Fit) -> None:
+    """Refuse what several ranks could not compute as one process does.
 
-
-def check_compressor(net: Any, compressor: Compressor | None) -> None:
-    """Refuse a compressor that does not fit the optimizer, or a single process."""
-    check_sparse(module_of(net), [getattr(net, name + "_") for name in net._optimizers])
-    inner = compressor.codec if isinstance(compressor, Adaptive) else compressor
-    if isinstance(inner, PowerSGD) and net.client is None:
-        raise UnsupportedError(
-            f"compression={compressor!r} is a way to add gradients up over ranks, and without a "
-            "client there is only this process. Pass a client, or a codec such as Atomo or QSGD, "
-            "which this process applies to its own gradient."
-        )
-    if not isinstance(inner, ErrorFeedback | PowerSGD):
+    Parameters
+    ----------
+    net : estimator
+        With a client.
+    fit : Fit
+        The driver's fit. If it has no rows, ranks look at those of their first update.
+    """
+    check_sparse(fit.model.module, fit.model.optimizers)
+    _check_synchronized(net, fit.model.module)
+    gathers = net.couples_rows == "gather"
+    if gathers:
+        check_measures(fit)
+    if net.couples_rows is False or isinstance(fit.spec.strategy, Averaging):
+        return  # ranks that average have a batch each
+    if net.max_workers == 1:
         return
-    # L-BFGS uses differences of the gradients it has evaluated: what error feedback would add to
-    # the next one belongs to no step.
-    if searching := _with_closures(net):
-        raise UnsupportedError(
-            f"{searching[0]} evaluates gradients several times in one update, and "
-            f"compression={compressor!r} adds to each what those before it left out: the "
-            "differences that the optimizer looks at would not be those of the loss. Use a codec "
-            "without memory, such as Atomo or QSGD, or another optimizer."
-        )
+    _check_layers(fit.model.module)
+    collates = getattr(fit.feed, "collate", None) is not None
+    if collates:
+        from accelerando.estimators._check_collate import check_collate
+
+        check_collate(fit.feed)
+    separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
+    by_row = is_known_to_be_by_row(module_of(net)) and not may_broadcast(criterion_of(net))
+    if separable and by_row and not collates:
+        return
+    if fit.feed.n_examples is None or getattr(fit.feed, "chunks", None) == {}:
+        fit.spec = dataclasses.replace(fit.spec, probes=True)
+        return
+    look = functools.partial(find_coupling, fit.model, sums=fit.spec.sums, repeated=False)
+    X, y = rows_of(net, fit, some_rows(fit.feed, rows_to_compare(fit.model)))
+    usual = net.batch_size if isinstance(net.batch_size, int) else None
+    where = look(X, y, batch_size=usual)
+    if where is None and collates:
+        from accelerando.estimators._check_collate import look_at_padding
+
+        where = look_at_padding(net, fit, look)
+    if where is not None:
+        refuse_on_ranks(where, gathers=gathers)
 
 
-def _with_closures(net: Any) -> list[str]:
-    """Return the names of the optimizers that evaluate the loss themselves."""
-    optimizers = [getattr(net, name + "_") for name in net._optimizers]
-    return [type(one).__name__ for one in optimizers if needs_closure(one)]
+def rows_of(net: Any, fit: Fit, rows: Any) -> Any:
+    """Return rows as a batch that a rank would make of them; its collate function draws zeros."""
+    with Draws(0)():
+        data = fit.feed.gather(rows)
+    X, y = unpack(data)
+    return to_tensor(X, device=net.device), to_tensor(y, device=net.device)
+
+
+def _check_synchronized(net: Any, module: nn.Module) -> None:
+    whole = net.compile and net.get_params_for("compile").get("fullgraph")
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.SyncBatchNorm):
+            raise UnsupportedError(
+                f"The layer {name!r} is a SyncBatchNorm, which needs a process group of its own. "
+                "Use nn.BatchNorm1d, 2d or 3d: ranks share its statistics without it."
+            )
+        if whole and isinstance(layer, batch_norm_class()):
+            raise UnsupportedError(
+                f"compile__fullgraph=True leaves no room for the messages in which ranks share the "
+                f"statistics of {name.removeprefix('_orig_mod.')!r}. Leave it out."
+            )
+
+
+def _check_layers(module: nn.Module) -> None:
+    """Refuse layers that ranks cannot keep equal."""
+    for name, layer in module.named_modules():
+        if getattr(layer, "max_norm", None) is not None:
+            raise UnsupportedError(
+                f"The layer {name!r} has max_norm={layer.max_norm}: it shortens the rows that it "
+                "looks up, and every rank looks up others. Leave max_norm out; or train in one "
+                "process (client=None) or on one rank (max_workers=1)."
+            )
+
+
+def some_rows(feed: Feed, number: int) -> Any:
+    """Return rows from all over the training set, several of a class if classes are at hand.
+
+    Losses that compare rows of one class show nothing if there is one row of each.
+    """
+    n_examples = feed.n_examples
+    assert n_examples is not None
+    number = min(number, n_examples)
+    number -= number % 8 if number > 8 else 0  # a module may take rows in pairs
+    spread = np.linspace(0, n_examples - 1, number).round().astype(np.int64)
+    if not isinstance(feed, ArrayFeed) or not isinstance(feed.data[1], torch.Tensor):
+        return spread
+    targets = feed.data[1]
+    if targets.dim() != 1 or targets.is_floating_point():
+        return spread
+    classes: Any = targets.cpu().numpy()[... if feed.subset is None else feed.subset]
+    common = [np.flatnonzero(classes == one)[:4] for one in np.unique(classes[spread])[:4]]
+    # Two of each class at either end, so that every part has pairs.
+    pairs = [rows[half::2] for half in (0, 1) for rows in common]
+    middle = [row for row in spread if not any(row in rows for rows in common)]
+    middle = middle[: number - sum(map(len, pairs))]
+    return np.concatenate([*pairs[: len(common)], middle, *pairs[len(common) :]]).astype(np.int64)
 
 
 # -- callbacks ------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def check_settings(net: Any, strategy: Strategy) -> None:
         check_number(kind, name, getattr(net, name), above=0)
     check_choice(kind, "couples_rows", net.couples_rows, ("gather", False, None))
     if net.couples_rows == "gather":
-        from accelerando.estimators._check_ranks import check_gather
+        from accelerando.estimators._check_strategy import check_gather
 
         check_gather(net, strategy)
     check_choice(kind, "data", net.data, ("replicate", "shard"))
@@ -158,7 +158,7 @@ def initialize(net: Any, call: Callable[[], Any]) -> None:
 
 def check_compressor(net: Any, compressor: Any) -> None:
     """Refuse a compressor that does not fit the optimizer, or a single process."""
-    from accelerando.estimators._check_ranks import check_compressor
+    from accelerando.estimators._check_strategy import check_compressor
 
     check_compressor(net, compressor)
 
@@ -363,7 +363,7 @@ def check_feed(
             f"needs {needed}. Have fewer of them, or more examples."
         )
     if isinstance(strategy, Averaging):
-        from accelerando.estimators._check_ranks import check_averaging
+        from accelerando.estimators._check_strategy import check_averaging
 
         check_averaging(net, strategy, custom=custom)
 

@@ -36,11 +36,11 @@ from accelerando._engine.runtime.process import Interrupt
 from accelerando.estimators._base import SKLEARN_CALLBACKS, cannot_copy
 from accelerando.estimators._check_ranks import (
     check_callbacks,
+    check_division,
     copies_for_ranks,
     needs_model,
     rank_callbacks,
 )
-from accelerando.estimators._check_rows import check_division
 from accelerando.estimators._data import (
     forward_of,
     notify_gradients,

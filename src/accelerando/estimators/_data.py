@@ -18,10 +18,10 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from accelerando._cluster.driver.placement import Chunks, compute_chunks
-from accelerando._engine.data.buffer import Draws
 from accelerando._engine.data.feed import Batch, Feed, unpack
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_weightable
+from accelerando._engine.runtime.process import Draws
 from accelerando.estimators._skorch import criterion_of, module_of
 from accelerando.exceptions import UnsupportedError
 

@@ -7,10 +7,10 @@ policy would have decided in a recorded run.
 """
 
 from accelerando._decisions import Decision as Decision
+from accelerando._decisions import Policy as Policy
 from accelerando._decisions import Signals as Signals
 from accelerando._deprecation import Deprecated, deprecated_names
 from accelerando.policies._core import Every as Every
-from accelerando.policies._core import Policy as Policy
 from accelerando.policies._damping import AdaDamp as AdaDamp
 from accelerando.policies._damping import GradDamp as GradDamp
 from accelerando.policies._damping import RadaDamp as RadaDamp

@@ -21,24 +21,19 @@ from accelerando._decisions import (
     Measure,
     Memories,
     Plan,
+    Policy,
     Settings,
     Signals,
     cap,
-    checked,
 )
+from accelerando._validation import as_piece
 from accelerando.exceptions import UnknownSignalError, UnsupportedError
 from accelerando.monitor import Monitor, ParameterSpread
 from accelerando.monitor._monitor import Observation, Setting
-from accelerando.policies._core import (
-    FunctionPolicy,
-    Policy,
-    as_batch_policies,
-    as_decision,
-    as_policy,
-)
+from accelerando.policies._core import FunctionPolicy, as_decision, as_policy, from_short_form
 from accelerando.policies._schedules import Constant
+from accelerando.policies._standing import Bounds, after, ask_standing, checked, momenta
 
-STREAM, STREAM_ROWS = 64, 2**16  # most of max_batch_size, or rows, that a stream's batch may want
 _NO_OTHERS = NOTHING[3:]  # what batch_size= rarely decides: all but batch_size, lr and lr_scale
 
 
@@ -196,8 +191,9 @@ class Controller:
         after = [memory]
         if self.standing:
             known = _known(known, {}, settings, base_lr)
-            bounds = size, n_examples
-            settings, states = self._ask_standing(known, bounds, memories, settings, base_lr)
+            bounds = Bounds(self.max_batch_size, n_examples)
+            asked = self.standing, known, size, bounds, memories, settings, base_lr
+            settings, states = ask_standing(*asked)
             after += states
         if settings.batch_size is not None:
             # A standing policy has decided: its size replaces the size and lr_scale of the base.
@@ -224,7 +220,8 @@ class Controller:
             if type(scale) is not float or not 0 <= scale < math.inf:
                 checked(first, base)
             if first.lr is not None or first[3:] != _NO_OTHERS:
-                settings = settings.after(checked(first, base)._replace(batch_size=None), base_lr)
+                decided = checked(first, base)._replace(batch_size=None)
+                settings = after(settings, decided, base_lr)
         if wanted is None:
             wanted = self._kept_size(known["batch_size"], settings)
         elif type(wanted) not in (int, float) or not 0 < wanted < math.inf:
@@ -245,68 +242,6 @@ class Controller:
             "there is none to keep. Return a number or Decision(batch_size=...) there; a signal "
             "that is not known yet is nan, and comparisons with it are false."
         )
-
-    def _ask_standing(
-        self,
-        known: Mapping[str, float],
-        bounds: tuple[int, int | None],
-        memories: Memories,
-        settings: Settings,
-        base_lr: float,
-    ) -> tuple[Settings, list[dict[str, Any]]]:
-        """Ask one standing policy after the other; each sees what those before it decided.
-
-        Where two decide the same setting the later one wins; of workers the smaller number does.
-        """
-        size, n_examples = bounds
-        if settings.batch_size is None:
-            sizes = {"batch_size": float(size), "wanted_batch_size": float(size)}
-        else:  # the data set may be another one since it was decided
-            held = self._within(Decision(settings.batch_size), n_examples)
-            settings = settings._replace(batch_size=held.batch_size)
-            sizes = self._seen(held, n_examples)
-        signals = Signals._of({**known, **sizes})
-        merged, scales, states = NOTHING, settings.scales, []
-        asked = zip(self.standing, memories.policies[1:], strict=True)
-        for number, (policy, state) in enumerate(asked):
-            decision, remembered = policy.decide(signals, state)
-            states.append(dict(remembered))
-            if decision is None:
-                continue
-            decision = self._within(checked(decision, policy), n_examples)
-            if decision.lr_scale is not None:
-                factors = list(scales or [1.0] * len(self.standing))
-                factors[number] = float(decision.lr_scale)
-                scales = tuple(factors)
-            new = dict(decision.items())
-            if merged.workers is not None and "workers" in new:
-                new["workers"] = min(merged.workers, new["workers"])
-            merged = merged._replace(**new)
-            seen = self._seen(decision, n_examples)
-            signals = signals.but(**seen) if seen else signals
-        if merged != NOTHING:
-            settings = settings.after(merged, base_lr)._replace(scales=scales)
-        return settings, states
-
-    def _within(self, decision: Decision, n_examples: int | None) -> Decision:
-        """Return the decision with a size that exists; past it, rates that follow run away."""
-        if decision.batch_size is None:
-            return decision
-        most = STREAM_ROWS if self.max_batch_size is None else STREAM * self.max_batch_size
-        most = max(1, most if n_examples is None else n_examples)
-        return decision._replace(batch_size=float(min(max(1, decision.batch_size), most)))
-
-    def _seen(self, decision: Decision, n_examples: int | None) -> dict[str, float]:
-        """Return the signals that a decision changes for the policies after it."""
-        seen, wish = _momenta(decision.momentum, decision.betas), decision.batch_size
-        if wish is not None:
-            caps = {"max_batch_size": self.max_batch_size, "n_examples": n_examples}
-            seen |= {"batch_size": float(cap(wish, 1.0, **caps)[0]), "wanted_batch_size": wish}
-        if decision.lr is not None:
-            seen["lr"] = decision.lr
-        if decision.period is not None:
-            seen["period"] = float(decision.period)
-        return seen
 
     def planned(
         self, values: Mapping[str, float], memories: Memories, settings: Settings, epoch: int
@@ -340,6 +275,47 @@ class Controller:
         return (*values, math.nan if settings.workers is None else float(settings.workers))
 
 
+def as_batch_policies(
+    batch_size: Any, params: Mapping[str, Any] | None = None
+) -> tuple[Policy, ...]:
+    """Return the policies that ``batch_size=`` describes: the base policy, and at most one more.
+
+    A policy that decides now and then begins with a constant size and decides as those in
+    ``policies=`` do.
+
+    Parameters
+    ----------
+    batch_size : int, policy class, policy instance, or function
+        ``-1`` is the whole training set, as in skorch.
+    params : mapping
+        The ``batch_size__x`` parameters.
+
+    Examples
+    --------
+    >>> from accelerando.policies import GeoDamp, NormTest
+    >>> as_batch_policies(64)
+    (Constant(size=64),)
+    >>> as_batch_policies(GeoDamp, {"delay": 60, "factor": 5})
+    (GeoDamp(initial=128, delay=60, factor=5),)
+    >>> [type(policy).__name__ for policy in as_batch_policies(NormTest(initial=32))]
+    ['Constant', 'NormTest']
+    """
+    policy = as_piece(
+        "batch_size",
+        batch_size,
+        Policy,  # type: ignore[type-abstract]
+        settings=params,
+        convert=from_short_form,
+        allowed=(
+            "an integer of at least 1, -1 (all rows), a policy of accelerando.batch_size, or a "
+            "function of the signals that returns a batch size"
+        ),
+    )
+    if policy.occasional:
+        return Constant(policy.initial), policy  # type: ignore[attr-defined]
+    return (policy,)
+
+
 def _known(
     values: Mapping[str, float], signals: Mapping[str, float], settings: Settings, base_lr: float
 ) -> dict[str, float]:
@@ -348,7 +324,7 @@ def _known(
     if settings.batch_size is not None:
         known["wanted_batch_size"] = settings.batch_size
     if settings.momentum is not None or settings.betas is not None:
-        known.update(_momenta(settings.momentum, settings.betas))
+        known.update(momenta(settings.momentum, settings.betas))
     if settings.period is not None:
         known["period"] = float(settings.period)
     return known
@@ -357,13 +333,6 @@ def _known(
 def _count(n_examples: float, batches: int) -> int | None:
     """Return the rows of the largest batch that exists, if every update has so many batches."""
     return None if math.isnan(n_examples) else -(-int(n_examples) // batches)
-
-
-def _momenta(momentum: float | None, betas: tuple[float, float] | None) -> dict[str, float]:
-    """Return the signals that a decided momentum and decided betas change."""
-    if betas is not None:
-        return {"momentum": float(betas[0]), "beta2": float(betas[1])}
-    return {} if momentum is None else {"momentum": float(momentum)}
 
 
 def _check_names(monitors: Iterable[Monitor], policies: Iterable[Policy]) -> None:

@@ -1,87 +1,17 @@
-"""Policies: signals in, a decision or nothing out, no side effects.
-
-A policy holds settings only. What it remembers between updates is a small dictionary that it
-returns with every decision and receives with the next one, so that saving, resuming and replaying
-a policy means saving, loading and passing a dictionary.
-"""
+"""What may stand for a policy: a function, a number, or a policy that is asked now and then."""
 
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from accelerando._decisions import Decision, Measure, Signals, State
+from accelerando._decisions import Decision, Measure, Policy, Signals, State
 from accelerando._deprecation import warn_deprecated
 from accelerando._validation import as_piece, is_integer, parameter_error
 from accelerando.monitor import Monitor
-
-
-class Policy(ABC):
-    """Base class of policies with settings or a memory; a plain function is a policy, too.
-
-    Settings are dataclass fields. The memory is a dictionary of JSON values that ``decide`` returns
-    and gets back. Policies are asked before every update on all ranks alike: they must depend on
-    signals and memory only, not on a clock, on random numbers or on files.
-
-    Pass a policy as ``batch_size=``, where it decides the size of every update, or in the list
-    ``policies=``, where its decisions hold until the next one.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> from accelerando.policies import Decision, Policy, replay
-    >>> @dataclass(frozen=True)
-    ... class DoubleOnPlateau(Policy):
-    ...     initial: int = 32
-    ...     patience: int = 2
-    ...     def start(self):
-    ...         return {"size": self.initial, "best": float("inf"), "since": 0}
-    ...     def decide(self, signals, state):
-    ...         size, best, since = state["size"], state["best"], state["since"]
-    ...         since = since + 1 if signals.loss >= best else 0
-    ...         if since == self.patience:
-    ...             size, since = 2 * size, 0
-    ...         if signals.loss < best:
-    ...             best = signals.loss
-    ...         return Decision(batch_size=size), {"size": size, "best": best, "since": since}
-    >>> replay(DoubleOnPlateau(), {"loss": [3.0, 2.0, 2.1, 2.2, 1.0]})["batch_size"].tolist()
-    [32, 32, 32, 32, 64, 64]
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ()
-    """The signals of monitors that it reads; a missing one is an error before training."""
-
-    scheduled: ClassVar[bool] = False
-    """Whether decisions depend on epochs and updates alone, so that they are known ahead."""
-
-    occasional: ClassVar[bool] = False
-    """Whether it decides now and then only; as ``batch_size=`` it begins with its ``initial``."""
-
-    def start(self) -> State:
-        """Return what the policy remembers before the first update."""
-        return {}
-
-    @abstractmethod
-    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
-        """Return what changes before the next update, and what to remember."""
-
-    def measures(self, update: int) -> Measure | None:
-        """Return the pass over training data that the policy needs before an update.
-
-        The result is in ``signals.full_loss`` or ``signals.full_grad_norm`` of that update.
-        """
-        return None
-
-    def monitors(self) -> tuple[Monitor, ...]:
-        """Return monitors for the signals it needs, for users who pass none for them."""
-        return ()
-
-    def __call__(self, signals: Signals) -> Decision | None:
-        """Decide without a memory."""
-        return self.decide(signals, self.start())[0]
+from accelerando.policies._schedules import Constant, FullBatch
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,52 +128,8 @@ def as_policy(policy: Any) -> Policy:
     )
 
 
-def as_batch_policies(
-    batch_size: Any, params: Mapping[str, Any] | None = None
-) -> tuple[Policy, ...]:
-    """Return the policies that ``batch_size=`` describes: the base policy, and at most one more.
-
-    A policy that decides now and then begins with a constant size and decides as those in
-    ``policies=`` do.
-
-    Parameters
-    ----------
-    batch_size : int, policy class, policy instance, or function
-        ``-1`` is the whole training set, as in skorch.
-    params : mapping
-        The ``batch_size__x`` parameters.
-
-    Examples
-    --------
-    >>> from accelerando.policies import GeoDamp, NormTest
-    >>> as_batch_policies(64)
-    (Constant(size=64),)
-    >>> as_batch_policies(GeoDamp, {"delay": 60, "factor": 5})
-    (GeoDamp(initial=128, delay=60, factor=5),)
-    >>> [type(policy).__name__ for policy in as_batch_policies(NormTest(initial=32))]
-    ['Constant', 'NormTest']
-    """
-    from accelerando.policies._schedules import Constant
-
-    policy = as_piece(
-        "batch_size",
-        batch_size,
-        Policy,  # type: ignore[type-abstract]
-        settings=params,
-        convert=_from_short_form,
-        allowed=(
-            "an integer of at least 1, -1 (all rows), a policy of accelerando.batch_size, or a "
-            "function of the signals that returns a batch size"
-        ),
-    )
-    if policy.occasional:
-        return Constant(policy.initial), policy  # type: ignore[attr-defined]
-    return (policy,)
-
-
-def _from_short_form(batch_size: Any) -> Policy | None:
-    from accelerando.policies._schedules import Constant, FullBatch
-
+def from_short_form(batch_size: Any) -> Policy | None:
+    """Return the policy that a number or a function in ``batch_size=`` stands for."""
     if is_integer(batch_size):
         size = batch_size.__index__()
         if size < 1 and size != -1:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelerando._decisions import Decision, Measure, Signals, State, ceil
+from accelerando._decisions import Decision, Measure, Policy, Signals, State, ceil
 from accelerando._validation import check_integer, check_number
-from accelerando.policies._core import Policy
 
 
 def _grown(initial: int, first: float, now: float, signals: Signals) -> float:

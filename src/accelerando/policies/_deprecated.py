@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accelerando.policies._core import Policy, as_batch_policies
+from accelerando._decisions import Policy
+from accelerando.policies._controller import as_batch_policies
 from accelerando.policies._replay import replay
 
 if TYPE_CHECKING:

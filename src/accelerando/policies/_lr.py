@@ -10,10 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from accelerando._decisions import Decision, Signals, State
+from accelerando._decisions import Decision, Policy, Signals, State
 from accelerando._validation import check_number
 from accelerando.monitor import GradientNoiseScale, LossTrend, Monitor
-from accelerando.policies._core import Policy
 
 _FIRST = {None: "None (the size of the first update)"}
 

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from accelerando._decisions import Decision, Signals, State
+from accelerando._decisions import Decision, Policy, Signals, State
 from accelerando._validation import check_integer, check_number
 from accelerando.monitor import GradientNoiseScale, GradientVariance, Monitor
-from accelerando.policies._core import Policy
 
 
 def step_towards(size: float, wanted: float, growth: float) -> float:

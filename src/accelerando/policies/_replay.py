@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from accelerando._decisions import Decision, Measure, Settings, Signals, State
+from accelerando._decisions import Decision, Measure, Policy, Settings, Signals, State
 from accelerando._deprecation import warn_deprecated
 from accelerando._validation import check_integer
-from accelerando.policies._controller import Controller
-from accelerando.policies._core import Policy, as_batch_policies, as_decision, as_policy
+from accelerando.policies._controller import Controller, as_batch_policies
+from accelerando.policies._core import as_decision, as_policy
 
 if TYPE_CHECKING:
     import pandas as pd

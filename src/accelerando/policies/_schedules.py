@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from accelerando._decisions import Decision, Signals, State
+from accelerando._decisions import Decision, Policy, Signals, State
 from accelerando._validation import check, check_integer, check_number
-from accelerando.policies._core import Policy
 from accelerando.policies._damping import instead_of_growing
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from accelerando._decisions import Decision, Signals, State
+from accelerando._decisions import Decision, Policy, Signals, State
 from accelerando._validation import check_integer, check_number
 from accelerando.monitor import Monitor, Throughput
-from accelerando.policies._core import Policy
 
 
 class Step(NamedTuple):

@@ -15,7 +15,7 @@ from distributed import Client
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from accelerando._cluster.unresponsive import has_given_up
+from accelerando._dask import has_given_up
 from accelerando._progress import LiveDisplay
 from accelerando._sklearn import count_rows
 from accelerando.search import _checks as checks

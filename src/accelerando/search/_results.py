@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from accelerando._cluster.unresponsive import scheduler_gone
+from accelerando._cluster.driver.failures import scheduler_gone
 from accelerando.exceptions import ClusterError
 from accelerando.search._bracket_run import Model
 from accelerando.search._driver import Driver

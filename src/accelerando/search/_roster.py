@@ -10,8 +10,7 @@ from typing import Any
 
 from distributed import Client, Future
 
-from accelerando._cluster.unresponsive import has_given_up
-from accelerando._dask import replace_lost_workers, show_demand, workers_of
+from accelerando._dask import has_given_up, replace_lost_workers, show_demand, workers_of
 from accelerando.exceptions import ClusterError
 
 __all__ = ["Roster", "result_of"]

@@ -10,8 +10,6 @@ from accelerando._cluster.driver.sizing import (
     Sizing,
     plural,
     ranks_for,
-    threads_each,
-    threads_for,
     tightest,
 )
 
@@ -115,15 +113,6 @@ def test_ranks_stay_within_their_bounds(batch, per_worker, fewest, most):
 
 def test_ties_go_to_the_first_bound():
     assert tightest([Bound(2, "a"), Bound(2, "b")], fewest=1).why == "a"
-
-
-def test_ranks_of_a_machine_divide_the_threads_of_its_workers():
-    hosts = {"rank-0": "one", "rank-1": "one", "rank-2": "two", "rank-3": "unknown"}
-    assert threads_for(hosts, {"one": 4, "two": 1}) == {
-        "rank-0": (4, 2), "rank-1": (4, 2), "rank-2": (1, 1),
-    }  # fmt: skip
-    assert threads_each(8, 2, processors=4) == 2
-    assert threads_each(1, 3, processors=4) == 1
 
 
 def test_plurals():

@@ -16,11 +16,11 @@ from accelerando._engine.comm.process_group import ProcessGroup, form
 from accelerando._engine.data.feed import ArrayFeed, epoch_order
 from accelerando._engine.loop import Fit, FitSpec, train_epoch
 from accelerando._engine.micro_batch import MicroBatch, couples_rows
-from accelerando._engine.model import PlainModel
 from accelerando._engine.position import AVERAGING_COLUMNS
 from accelerando._engine.state import Records, TrainState
 from accelerando.policies._controller import Controller
 from accelerando.sync import Averaging
+from tests._engine.plain import PlainModel
 
 CPU = torch.device("cpu")
 RANKS = 4  # virtual ones

@@ -26,7 +26,6 @@ from accelerando._engine.data.feed import (
     leaves,
     map_leaves,
     only_tensors,
-    sample_rows,
     slice_rows,
     unpack,
 )
@@ -229,16 +228,6 @@ def test_orders_stay_what_they_were():
     """Seeded results of earlier versions depend on these draws."""
     assert epoch_order(0, 0, 8).tolist() == [2, 4, 3, 6, 5, 0, 1, 7]
     assert epoch_order(7, 3, 8).tolist() == [3, 5, 0, 4, 2, 7, 1, 6]
-    assert sample_rows(3, 2, 20, 0.2).tolist() == [6, 10, 12, 14]
-
-
-def test_sampled_rows_are_distinct_and_change_with_the_update():
-    rows = sample_rows(0, 5, 100, 0.2)
-    assert len(set(rows.tolist())) == 20
-    assert rows.tolist() == sorted(rows.tolist())
-    assert rows.tolist() != sample_rows(0, 6, 100, 0.2).tolist()
-    assert sample_rows(0, 5, 10, 1.0).tolist() == list(range(10))
-    assert len(sample_rows(0, 5, 10, 0.01)) == 1
 
 
 # -- nested batches ----------------------------------------------------------------------------

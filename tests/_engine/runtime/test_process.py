@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -215,3 +217,22 @@ def test_other_threads_install_nothing():
     thread.start()
     thread.join()
     assert seen == [(before, False)]
+
+
+def test_draws_depend_on_their_numbers_and_leave_the_generators_alone():
+    def drawn():
+        return torch.rand(1).item(), np.random.rand(), random.random()
+
+    before = process.get_rng()[0], np.random.get_state()[1].tolist(), random.getstate()
+    one, other = process.Draws(3, 5), process.Draws(3, 5)
+    with one():
+        first = drawn()
+    with one():
+        second = drawn()
+    with other():
+        assert [drawn(), drawn()] == [first, second]
+    with process.Draws(5, 3)():
+        assert drawn() != first
+    assert list(process.Draws(3, 5).during(drawn() for _ in range(2))) == [first, second]
+    assert torch.equal(process.get_rng()[0], before[0])
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == before[1:]

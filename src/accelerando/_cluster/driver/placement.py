@@ -19,7 +19,7 @@ from distributed import wait
 from torch.utils.data import Dataset, default_collate
 
 from accelerando._cluster.messages import RankId
-from accelerando._cluster.unresponsive import send_to
+from accelerando._dask import send_to
 from accelerando._engine.data.chunks import ChunkFeed, share_out
 from accelerando._engine.data.feed import ArrayFeed, Feed, Order, Rows, leaves, map_leaves
 from accelerando._engine.data.loader import LoaderFeed, own_generator

@@ -20,22 +20,25 @@ import torch
 from accelerando._cluster import messages
 from accelerando._cluster.driver import state as actions
 from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
+from accelerando._cluster.driver.failures import fit_without_scheduler
 from accelerando._cluster.driver.machine import step
 from accelerando._cluster.driver.placement import ChunkAssignment
-from accelerando._cluster.driver.sizing import Sizing, plural, threads_for
+from accelerando._cluster.driver.scaling import ClusterScaling
+from accelerando._cluster.driver.sizing import Sizing, plural
 from accelerando._cluster.driver.state import DriverState, Phase, RankInfo
 from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
-from accelerando._cluster.unresponsive import Heartbeats, has_given_up, scheduler_gone
+from accelerando._cluster.threads import threads_for
 from accelerando._dask import (
-    ClusterScaling,
+    Heartbeats,
+    adaptive_of,
+    can_scale,
     closing_among,
-    host_of,
+    has_given_up,
     host_towards,
     stop_listening,
-    threads_by_host,
     workers_of,
 )
 from accelerando._engine._torch import unpack
@@ -70,6 +73,17 @@ def cluster_trainer(job: ClusterJob) -> Iterator[ClusterTrainer]:
         yield trainer
 
 
+def scaling_of(job: ClusterJob, present: int) -> ClusterScaling | None:
+    """Return what asks the cluster for workers; None if nobody can, or may."""
+    cluster, most = job.client.cluster, job.limits.max_workers
+    named = most if isinstance(most, int) else None
+    if not can_scale(cluster) or (named is None and adaptive_of(cluster) is None):
+        return None
+    scaling = ClusterScaling(cluster, named)
+    scaling.check(present)
+    return scaling
+
+
 class ClusterTrainer:
     """Train epochs on the ranks of a cluster.
 
@@ -92,9 +106,7 @@ class ClusterTrainer:
         self.candidates = Candidates(job.client, self.tasks.log)
         self.heartbeats = Heartbeats()
         workers = workers_of(job.client)
-        most = job.limits.max_workers if isinstance(job.limits.max_workers, int) else None
-        self.scaling = ClusterScaling(job.client.cluster, most)
-        self.scaling.check(len(workers))
+        self.scaling = scaling_of(job, len(workers))
         self.chunks = ChunkAssignment(job.client, run, job.chunks)
         self.progress = LiveProgress(job.fit.state, job.progress)
         self.events = mailbox.events()
@@ -239,28 +251,16 @@ class ClusterTrainer:
         if isinstance(result, actions.Fail):
             cause = None if result.rank is None else self.tasks.exception_of(result.rank)
             remarks = self.candidates.remarks(self.state.stillborn)
-            remarks += self.scaling.remark(len(self.state.workers))
+            if self.scaling is not None:
+                remarks += self.scaling.remark(len(self.state.workers))
             raise ClusterError(result.reason + remarks) from cause
         return result
 
     def _without_scheduler(self, cause: str) -> ClusterError:
         """Return the error that ends a fit whose scheduler is gone."""
         self.copy.go_back()
-        position, folder = self.job.fit.state.position, self.job.checkpoint
-        remedy = "partial_fit with the client of another cluster continues from it."
-        if folder is None:
-            remedy += " (checkpoint= would keep it on disk, too.)"
-        else:
-            remedy += (
-                f" In any process, fit with checkpoint={folder!r} continues from its newest file."
-            )
-        return scheduler_gone(
-            self.address,
-            f"mailbox at {self.mailbox.address.where}: {cause.rstrip('.')}",
-            f"The estimator holds the state of update {position.update}, after "
-            f"{plural(position.epoch, 'whole epoch')}.",
-            remedy,
-        )
+        store = self.mailbox.address.where
+        return fit_without_scheduler(self.job, self.address, f"mailbox at {store}: {cause}")
 
     def _ended(self) -> actions.Finish | actions.Fail | actions.RaiseFrom | None:
         return self._result
@@ -328,12 +328,9 @@ class ClusterTrainer:
                 self.tasks.cancel(rank)
             case actions.AwaitTasks(ranks, seconds):
                 self.tasks.wait(ranks, seconds)
-            case actions.ScaleCluster(wanted, present, missing):
-                self.scaling.ask(wanted, present, missing)
-            case actions.ShrinkCluster(wanted):
-                self.scaling.shrink(wanted)
-            case actions.RestoreCluster():
-                self.scaling.restore()
+            case actions.ScaleCluster() | actions.ShrinkCluster() | actions.RestoreCluster():
+                if self.scaling is not None:
+                    self.scaling.execute(action)
             case actions.ResendData():
                 self.tasks.resend_data()
             case actions.Log(event, text):
@@ -383,8 +380,7 @@ class ClusterTrainer:
         chunks = self.chunks.assign(workers, intact, action.segment)
         threads = {}
         if self.job.limits.replicas == "auto":
-            hosts = {rank: host_of(worker) for rank, worker in workers.items()}
-            threads = threads_for(hosts, threads_by_host(workers_of(self.job.client)))
+            threads = threads_for(workers, workers_of(self.job.client))
         shared = ("segment", "generation", "source", "blob", "epoch", "until", "patch", "careful")
         for number, rank in enumerate(action.members):
             command = messages.TrainSegment(

@@ -9,8 +9,6 @@ chunks of the data bound both.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -66,43 +64,6 @@ def tightest(bounds: list[Bound], fewest: int) -> Bound:
     """
     tight = min(bounds, key=lambda bound: bound.ranks)
     return tight if tight.ranks >= fewest else Bound(fewest, f"min_workers={fewest}")
-
-
-# -- threads --------------------------------------------------------------------------------------
-
-
-def threads_for(hosts: Mapping[str, str], threads: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Return for each rank the threads of its machine and the ranks that share them.
-
-    Parameters
-    ----------
-    hosts : mapping
-        The machine of each rank.
-    threads : mapping
-        The threads that Dask gave to the workers of each machine. Ranks on a machine that is not
-        in it are left out.
-
-    Examples
-    --------
-    >>> threads_for({"rank-0": "10.0.0.1", "rank-1": "10.0.0.2"}, {"10.0.0.1": 2})
-    {'rank-0': (2, 1)}
-    """
-    ranks = Counter(hosts.values())
-    return {rank: (threads[host], ranks[host]) for rank, host in hosts.items() if threads.get(host)}
-
-
-def threads_each(given: int, ranks: int, processors: int) -> int:
-    """Return the threads of one of `ranks` ranks on a machine with `processors` CPU cores.
-
-    Workers may have more threads than the machine has cores; more running threads than cores wait
-    for each other.
-
-    Examples
-    --------
-    >>> threads_each(given=4, ranks=2, processors=2)
-    1
-    """
-    return max(1, min(given, processors) // ranks)
 
 
 # -- the decision ---------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from accelerando._cluster import messages
 from accelerando._cluster.driver.placement import Placed, withdraw
-from accelerando._cluster.driver.sizing import threads_each
 from accelerando._cluster.job import RankSpec
 from accelerando._cluster.mailbox import Inbox, Mailbox, MailboxGone
+from accelerando._cluster.threads import threads_each
 from accelerando._cluster.worker.hooks import Paused, RankCopy, RankHooks, Timing, form_or_knock
 from accelerando._cluster.worker.knock import knock
 from accelerando._engine._torch import from_tensor, pack, unpack

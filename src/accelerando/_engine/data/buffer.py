@@ -6,86 +6,18 @@ PyTorch's ``DataLoader`` and its worker processes deliver chunks of a fixed numb
 
 from __future__ import annotations
 
-import random
-import struct
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
 from accelerando._engine._torch import end_workers, start_workers
 from accelerando._engine.data.feed import concatenate, count_rows, only_tensors, slice_rows
+from accelerando._engine.runtime.process import Draws
 from accelerando.exceptions import UnsupportedError
 
 Collate = Callable[[list[Any]], Any]
-
-
-class Draws:
-    """Random numbers that depend on a few numbers only: the same on any rank, and in this process.
-
-    Data sets draw from the global generators of PyTorch, NumPy and Python. Inside of ``with
-    draws():`` these are seeded by the numbers; a second block continues where the first ended.
-    Afterwards they are as before: dropout draws from them, too.
-
-    Examples
-    --------
-    >>> with Draws(1, 2)():
-    ...     first = random.random()
-    >>> with Draws(1, 2)():
-    ...     print(random.random() == first)
-    True
-    """
-
-    def __init__(self, *numbers: int) -> None:
-        self.numbers = numbers
-        self._state: tuple[Any, ...] | None = None
-
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
-        before = _generator_states()
-        if self._state is None:
-            seed_generators(*self.numbers)
-        else:
-            _set_generator_states(self._state)
-        try:
-            yield
-        finally:
-            self._state = _generator_states()
-            _set_generator_states(before)
-
-    def during(self, items: Iterator[Any]) -> Iterator[Any]:
-        """Yield the items of an iterator that draws random numbers."""
-        while True:
-            with self():
-                item = next(items, _END)
-            if item is _END:
-                return
-            yield item
-
-
-_END = object()
-
-
-def seed_generators(*numbers: int) -> None:
-    """Seed the global generators."""
-    mixed = zlib.crc32(struct.pack(f"<{len(numbers)}q", *numbers))
-    torch.default_generator.manual_seed(mixed)
-    np.random.seed(mixed)
-    random.seed(mixed)
-
-
-def _generator_states() -> tuple[Any, ...]:
-    return torch.default_generator.get_state(), np.random.get_state(), random.getstate()
-
-
-def _set_generator_states(states: tuple[Any, ...]) -> None:
-    torch.default_generator.set_state(states[0])
-    np.random.set_state(states[1])
-    random.setstate(states[2])
 
 
 class Carried:

@@ -162,16 +162,6 @@ def epoch_order(seed: int, epoch: int, n: int) -> Rows:
     return np.random.default_rng([seed, epoch]).permutation(n)
 
 
-def sample_rows(seed: int, update: int, n: int, fraction: float) -> Rows:
-    """Return the sorted rows on which a policy's measurement before `update` is made."""
-    if fraction >= 1:
-        return np.arange(n)
-    size = max(1, round(fraction * n))
-    # The third number separates these draws from those of epoch_order.
-    drawn = np.random.default_rng([seed, update, 1]).choice(n, size, replace=False)
-    return np.sort(drawn)
-
-
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Apply `function` to every leaf of nested dicts, lists and tuples; keep the structure."""
     if isinstance(tree, Mapping):

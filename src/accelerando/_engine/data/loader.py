@@ -14,9 +14,7 @@ from accelerando._engine.data.buffer import (
     Carried,
     ChunkLoader,
     Collate,
-    Draws,
     RowBuffer,
-    seed_generators,
 )
 from accelerando._engine.data.feed import (
     WHOLE,
@@ -31,6 +29,7 @@ from accelerando._engine.data.feed import (
     epoch_order,
 )
 from accelerando._engine.data.stream import StreamFeed
+from accelerando._engine.runtime.process import Draws, seed_generators
 from accelerando.exceptions import UnsupportedError
 
 __all__ = ["LoaderFeed", "choose_feed", "choose_loader"]

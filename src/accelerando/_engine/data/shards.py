@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from accelerando._engine.data.buffer import Carried, Draws, seed_generators
+from accelerando._engine.data.buffer import Carried
 from accelerando._engine.data.feed import Shard, concatenate, leaves, map_leaves
+from accelerando._engine.runtime.process import Draws, seed_generators
 
 MODULUS = 2**32
 Sharding = Callable[[int, int], Iterable[Any]]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from accelerando._engine.data.buffer import CarriedStream, ChunkLoader, Collate, Draws, RowBuffer
+from accelerando._engine.data.buffer import CarriedStream, ChunkLoader, Collate, RowBuffer
 from accelerando._engine.data.feed import (
     WHOLE,
     Batch,
@@ -29,6 +29,7 @@ from accelerando._engine.data.shards import (
     sharding_of,
     stream_state,
 )
+from accelerando._engine.runtime.process import Draws
 from accelerando.exceptions import ClusterError, StateError, UnsupportedError
 
 Sum = Callable[..., list[float]]

@@ -17,14 +17,19 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import random
 import signal
+import struct
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     import torch
@@ -39,29 +44,6 @@ _WORTH_TRIMMING = 1.0  # seconds; a search makes thousands of short fits, each r
 _lock = threading.Lock()
 _users = 0
 _limited = False
-
-
-# PyTorch's generators belong to the process. Two fits in two threads must not seed them while one
-# of them draws its first parameters.
-RNG_LOCK = threading.RLock()
-
-
-def get_rng() -> list[torch.Tensor]:
-    """Return the states of PyTorch's generators: the CPU's, then each GPU's."""
-    import torch  # not above: a search handles Ctrl-C here, too, and may not need torch
-
-    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return [torch.get_rng_state(), *gpus]
-
-
-def set_rng(states: list[torch.Tensor]) -> None:
-    """Set PyTorch's generators; states of GPUs that this machine does not have are left out."""
-    import torch
-
-    torch.set_rng_state(states[0])
-    if torch.cuda.is_available():
-        for device, state in zip(range(torch.cuda.device_count()), states[1:], strict=False):
-            torch.cuda.set_rng_state(state, device)
 
 
 @cache
@@ -135,6 +117,104 @@ def _lower_thresholds(glibc: Any, started: float) -> None:
             glibc.mallopt(_ARENA_MAX, 0)  # no limit
         if time.monotonic() - started > _WORTH_TRIMMING:
             glibc.malloc_trim(0)
+
+
+# -- random generators ----------------------------------------------------------------------------
+
+# PyTorch's generators belong to the process. Two fits in two threads must not seed them while one
+# of them draws its first parameters.
+RNG_LOCK = threading.RLock()
+
+
+def get_rng() -> list[torch.Tensor]:
+    """Return the states of PyTorch's generators: the CPU's, then each GPU's."""
+    import torch  # not above: a search handles Ctrl-C here, too, and may not need torch
+
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return [torch.get_rng_state(), *gpus]
+
+
+def set_rng(states: list[torch.Tensor]) -> None:
+    """Set PyTorch's generators; states of GPUs that this machine does not have are left out."""
+    import torch
+
+    torch.set_rng_state(states[0])
+    if torch.cuda.is_available():
+        for device, state in zip(range(torch.cuda.device_count()), states[1:], strict=False):
+            torch.cuda.set_rng_state(state, device)
+
+
+class Draws:
+    """Random numbers that depend on a few numbers only: the same on any rank, and in this process.
+
+    Data sets draw from the global generators of PyTorch, NumPy and Python. Inside of ``with
+    draws():`` these are seeded by the numbers; a second block continues where the first ended.
+    Afterwards they are as before: dropout draws from them, too.
+
+    Examples
+    --------
+    >>> with Draws(1, 2)():
+    ...     first = random.random()
+    >>> with Draws(1, 2)():
+    ...     print(random.random() == first)
+    True
+    """
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = numbers
+        self._state: tuple[Any, ...] | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        before = _generator_states()
+        if self._state is None:
+            seed_generators(*self.numbers)
+        else:
+            _set_generator_states(self._state)
+        try:
+            yield
+        finally:
+            self._state = _generator_states()
+            _set_generator_states(before)
+
+    def during(self, items: Iterator[Any]) -> Iterator[Any]:
+        """Yield the items of an iterator that draws random numbers."""
+        while True:
+            with self():
+                item = next(items, _END)
+            if item is _END:
+                return
+            yield item
+
+
+_END = object()
+
+
+def seed_generators(*numbers: int) -> None:
+    """Seed the global generators of PyTorch, NumPy and Python."""
+    import torch
+
+    mixed = zlib.crc32(struct.pack(f"<{len(numbers)}q", *numbers))
+    torch.default_generator.manual_seed(mixed)
+    np.random.seed(mixed)
+    random.seed(mixed)
+
+
+def _generator_states() -> tuple[Any, ...]:
+    import torch
+
+    return torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+
+
+def _set_generator_states(states: tuple[Any, ...]) -> None:
+    import torch
+
+    torch.default_generator.set_state(states[0])
+    np.random.set_state(states[1])
+    random.setstate(states[2])
+
+
+# -- Ctrl-C ---------------------------------------------------------------------------------------
 
 
 class Interrupt:

@@ -1,14 +1,21 @@
-"""Trial passes change a model, its criterion and the generators; everything is put back."""
+"""Trial passes yield what training would, and everything that they change is put back."""
 
 import random
 from collections import deque
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from accelerando._engine.model import PlainModel
-from accelerando._engine.snapshot import in_double_precision, memories, nothing_changes
+from accelerando._engine.trial import (
+    RaisesError,
+    evaluate,
+    in_double_precision,
+    memories,
+    nothing_changes,
+)
+from tests._engine.plain import PlainModel
 
 
 class Forgetful(nn.Module):
@@ -88,3 +95,35 @@ def test_statistics_of_batchnorm_are_no_memory():
     model = model_of()
     found = memories(model)
     assert [tensor.shape for tensor in found] == [(1,), (2,)]
+
+
+# -- what some rows yield --------------------------------------------------------------------------
+
+X = torch.arange(24, dtype=torch.float64).reshape(8, 3) / 10
+Y = torch.linspace(-1, 1, 8, dtype=torch.float64)[:, None]
+
+
+def plain(criterion, module=None):
+    torch.manual_seed(0)
+    module = nn.Linear(3, 1).double() if module is None else module
+    return PlainModel(module, criterion, torch.optim.SGD(module.parameters(), lr=0.1))
+
+
+def test_random_numbers_are_the_same_for_every_part():
+    model = plain(nn.MSELoss(), nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 1)).double())
+    with nothing_changes(model) as reset:
+        first, again = (evaluate(model, X, Y, reset).loss for _ in range(2))
+    assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("where", ["module", "loss"])
+def test_who_raises_is_named(where):
+    def fail(*given):
+        raise KeyError("rows that are not here")
+
+    model = plain(fail if where == "loss" else nn.MSELoss())
+    if where == "module":
+        model.module.forward = fail
+    with nothing_changes(model) as reset, pytest.raises(RaisesError) as caught:
+        evaluate(model, X, Y, reset)
+    assert caught.value.where == where

@@ -1,7 +1,8 @@
-"""Trial forward passes that leave a model, and the generators of random numbers, as they were.
+"""Trial passes: what a model computes for some rows, and everything is as it was before.
 
 A trial changes what training would change: buffers, counters, lists and dictionaries that modules
-keep, generators that belong to them. :func:`nothing_changes` puts all of it back.
+keep, generators that belong to them. :func:`nothing_changes` puts all of it back. Random numbers
+are constants in a trial, so that a batch and its parts get the same ones.
 """
 
 from __future__ import annotations
@@ -10,21 +11,93 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from accelerando._engine._torch import ConstantRandomness
+from accelerando._engine.data.feed import map_leaves
 from accelerando._engine.micro_batch import is_plain_batch_norm
+from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
     from accelerando._engine.model import Model
 
 Reset = Callable[[], None]
+Where = Literal["module", "loss", "buffers", "padding", "hook"]
 
 _DEPTH = 6
 _LONG = 10_000  # longer lists are data
+
+
+# -- what some rows yield -------------------------------------------------------------------------
+
+
+class Found(NamedTuple):
+    """What some rows yield."""
+
+    y_pred: Any
+    loss: torch.Tensor
+    gradient: list[torch.Tensor]
+    buffers: list[torch.Tensor]
+
+
+class RaisesError(Exception):
+    """The module or the loss raises an error for some rows."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+
+
+def _begin(reset: Reset | None) -> None:
+    if reset is not None:
+        reset()
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+def evaluate(model: Model, X: Any, y: Any, reset: Reset | None) -> Found:
+    """Compute predictions, loss and gradient; without `reset`, after the trials before."""
+    _begin(reset)
+    with torch.enable_grad(), ConstantRandomness():  # type: ignore[no-untyped-call]
+        try:
+            y_pred = model.forward(X, model.module)
+        except Exception as error:
+            raise RaisesError("module") from error
+        try:
+            loss = model.loss(y_pred, y, X)
+            if loss.dim():
+                raise UnsupportedError("no single number")
+            found = torch.autograd.grad(loss, model.parameters, allow_unused=True)
+        except Exception as error:
+            raise RaisesError("loss") from error
+    gradient = [
+        torch.zeros_like(p) if g is None else g.to_dense() if g.is_sparse else g
+        for p, g in zip(model.parameters, found, strict=True)
+    ]
+    detached = map_leaves(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, y_pred)
+    return Found(detached, loss.detach(), gradient, [b.clone() for b in memories(model)])
+
+
+def loss_of(model: Model, X: Any, y: Any, y_pred: Any, reset: Reset) -> float:
+    """Return the loss of predictions as a number."""
+    return float(evaluate_loss(model, X, y, y_pred, reset).detach())
+
+
+def evaluate_loss(model: Model, X: Any, y: Any, y_pred: Any, reset: Reset) -> torch.Tensor:
+    """Return the loss of predictions."""
+    _begin(reset)
+    try:
+        with torch.enable_grad(), ConstantRandomness():  # type: ignore[no-untyped-call]
+            return model.loss(y_pred, y, X)
+    except Exception as error:
+        raise RaisesError("loss") from error
+
+
+# -- nothing changes ------------------------------------------------------------------------------
 
 
 def parts_of(model: Model) -> list[nn.Module]:

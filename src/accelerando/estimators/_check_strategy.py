@@ -1,0 +1,95 @@
+"""What averaging, compression and gathered outputs cannot be combined with.
+
+Used by fits with ``sync``, ``virtual_ranks``, ``compression`` or ``couples_rows="gather"``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accelerando._engine.loop import Fit
+from accelerando._engine.micro_batch import check_sparse
+from accelerando._engine.step import needs_closure
+from accelerando.compress import Adaptive, ErrorFeedback, PowerSGD
+from accelerando.compress._codec import Compressor
+from accelerando.estimators._skorch import module_of
+from accelerando.exceptions import UnsupportedError
+from accelerando.sync import Averaging
+from accelerando.sync._strategy import Strategy
+
+GATHERS = 'couples_rows="gather" computes the loss of a whole batch on every rank'
+
+
+def check_gather(net: Any, strategy: Strategy) -> None:
+    """Refuse what ``couples_rows="gather"`` cannot be combined with."""
+    if isinstance(strategy, Averaging):
+        raise UnsupportedError(
+            f"{GATHERS}, and with sync={strategy!r} each rank has a batch of its own, whose rows "
+            "are not divided. Leave couples_rows out."
+        )
+    if isinstance(net.micro_batch_size, int):
+        raise UnsupportedError(
+            f"{GATHERS}, and micro_batch_size={net.micro_batch_size} divides it. Leave "
+            'micro_batch_size at "auto", which then does not divide.'
+        )
+
+
+def check_measures(fit: Fit) -> None:
+    """Refuse what looks at single rows or at the rows of a rank."""
+    for policy in fit.control.policies:
+        if policy.measures(0) is not None:
+            raise UnsupportedError(
+                f"{GATHERS}, and {type(policy).__name__} measures on the training set part by "
+                "part. Use RadaDamp, which needs no extra pass."
+            )
+    for monitor in fit.control.monitors:
+        if monitor.looks_at_parts:
+            raise UnsupportedError(
+                f"{GATHERS}, and {type(monitor).__name__} compares the gradients of parts of a "
+                "batch. Leave the monitor or the policy that needs it out."
+            )
+
+
+def check_averaging(net: Any, strategy: Averaging, *, custom: bool) -> None:
+    """Refuse training steps and optimizers that cannot be averaged."""
+    name = type(strategy).__name__
+    if custom:
+        raise UnsupportedError(
+            f"{type(net).__name__} has its own train_step, in which the rows of ranks could not be "
+            f"weighed as {name} requires. Override get_loss or infer instead."
+        )
+    if searching := _with_closures(net):
+        raise UnsupportedError(
+            f"{searching[0]} searches along a line by the loss of its own batch, from which {name} "
+            "would move it away. Use SGD, Adam or another optimizer that steps by the gradient "
+            "alone."
+        )
+
+
+def check_compressor(net: Any, compressor: Compressor | None) -> None:
+    """Refuse a compressor that does not fit the optimizer, or a single process."""
+    check_sparse(module_of(net), [getattr(net, name + "_") for name in net._optimizers])
+    inner = compressor.codec if isinstance(compressor, Adaptive) else compressor
+    if isinstance(inner, PowerSGD) and net.client is None:
+        raise UnsupportedError(
+            f"compression={compressor!r} is a way to add gradients up over ranks, and without a "
+            "client there is only this process. Pass a client, or a codec such as Atomo or QSGD, "
+            "which this process applies to its own gradient."
+        )
+    if not isinstance(inner, ErrorFeedback | PowerSGD):
+        return
+    # L-BFGS uses differences of the gradients it has evaluated: what error feedback would add to
+    # the next one belongs to no step.
+    if searching := _with_closures(net):
+        raise UnsupportedError(
+            f"{searching[0]} evaluates gradients several times in one update, and "
+            f"compression={compressor!r} adds to each what those before it left out: the "
+            "differences that the optimizer looks at would not be those of the loss. Use a codec "
+            "without memory, such as Atomo or QSGD, or another optimizer."
+        )
+
+
+def _with_closures(net: Any) -> list[str]:
+    """Return the names of the optimizers that evaluate the loss themselves."""
+    optimizers = [getattr(net, name + "_") for name in net._optimizers]
+    return [type(one).__name__ for one in optimizers if needs_closure(one)]
