@@ -218,7 +218,7 @@ def best(trace: Trace) -> float:
 def compare(traces: dict[str, list[Trace]]) -> list[dict]:
     """Return a row per search: final scores and the median time to the better peer's mean."""
     final = {name: [best(trace) for trace in runs] for name, runs in traces.items()}
-    target = max(float(np.mean(final[name])) for name in PEERS)
+    target = float(np.nanmax([-math.inf, *(np.mean(final[name]) for name in PEERS)]))
     return [
         {
             "search": name,
@@ -229,7 +229,9 @@ def compare(traces: dict[str, list[Trace]]) -> list[dict]:
             "seconds_to_target": float(
                 np.median([seconds_to(trace, target) for trace in traces[name]])
             ),
-            "seconds": float(np.mean([trace[-1][0] for trace in traces[name] if trace])),
+            "seconds": float(
+                np.mean([trace[-1][0] if trace else math.nan for trace in traces[name]])
+            ),
         }
         for name, scores in final.items()
     ]
@@ -246,7 +248,7 @@ def verdicts(rows: list[dict]) -> list[dict]:
         behind, ahead = [], []
         for task in names:
             of = {row["search"]: row for row in rows if row["task"] == task}
-            best = max((of[peer] for peer in PEERS), key=lambda row: row["mean"])
+            best = max((of[peer] for peer in PEERS), key=lambda row: np.nan_to_num(row["mean"]))
             if of[name]["mean"] < best["mean"] - max(of[name]["spread"], best["spread"]):
                 behind.append(task)
             if of[name]["seconds_to_target"] < min(of[peer]["seconds_to_target"] for peer in PEERS):
@@ -318,10 +320,9 @@ def run_seed(task: Task, seed: int, traces: Traces, client, began: float) -> Non
     for name in todo:
         trace = SEARCHES[name](task, seed, max_iter, calls, seconds, client)
         traces.add(traces.key(task.name, seed, name), trace)
+        after = f"{best(trace):.4f} after {trace[-1][0]:.1f} s" if trace else "no score in time"
         print(
-            f"{time.time() - began:6.0f} s  {task.name}, seed {seed}, {name}: "
-            f"{best(trace):.4f} after {trace[-1][0]:.1f} s",
-            flush=True,
+            f"{time.time() - began:6.0f} s  {task.name}, seed {seed}, {name}: {after}", flush=True
         )
 
 
