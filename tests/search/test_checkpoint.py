@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections import Counter as Count
 from pathlib import Path
@@ -161,8 +160,10 @@ def test_records_are_on_disk_before_the_search_continues(tmp_path, monkeypatch):
     def pickled(model):
         return lambda: b"x"
 
-    checkpoint = Checkpoint(tmp_path, {}, seed=0)
     monkeypatch.setattr(os, "fsync", record)
+    checkpoint = Checkpoint(tmp_path / "new", {}, seed=0)
+    assert synced == ["log.pickle", "new"]
+    synced.clear()
     checkpoint.save_params({0: {"slope": 1.0}, 1: {"slope": 2.0}})
     assert synced == ["log.pickle"]
     synced.clear()
@@ -286,55 +287,6 @@ def test_what_changes_no_result_does_not(data, tmp_path, client):
     options |= {"client": client, "priority": "fifo", "slice_seconds": 3, "max_seconds": 500}
     again = HyperbandSearchCV(Counter(), {"slope": uniform(0, 1)}, **options).fit(*data)
     assert again.metadata == again.metadata_
-
-
-def test_the_search_does_not_wait_for_the_disk(tmp_path):
-    """The state of a model that was dropped meanwhile is not written at all."""
-    written = threading.Event()
-    fetched = []
-
-    def pickled(model):
-        def fetch():
-            written.wait()
-            fetched.append(model)
-            return b"x"
-
-        return fetch
-
-    checkpoint = Checkpoint(tmp_path, {}, seed=0)
-    workers = SimpleNamespace(pickled=pickled)
-    for model in range(5):
-        checkpoint.save_end(model, 1, False, [{"score": 1.0}], workers)  # returns at once
-    checkpoint.drop(4)
-    written.set()
-    checkpoint.flush()
-    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == [
-        "0.pickle", "1.pickle", "2.pickle", "3.pickle",
-    ]  # fmt: skip
-    checkpoint.close()
-    again = Checkpoint(tmp_path, {}, seed=0)
-    assert len(again.ends) == 5
-
-
-def test_a_disk_that_fails_ends_the_search(data, tmp_path, monkeypatch):
-    def full(path):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr("accelerando.search._checkpoint.atomic_write", full)
-    search = HyperbandSearchCV(
-        Counter(), {"slope": uniform(0, 1)}, max_iter=9, client=None, checkpoint=tmp_path,
-        random_state=0,
-    )  # fmt: skip
-    with pytest.raises(OSError, match="no space left") as failed:
-        search.fit(*data)
-    assert str(tmp_path) in failed.value.__notes__[0]
-    # What was learned is still there.
-    assert search.stop_reason_ == "checkpoint"
-    assert search.best_estimator_.calls_ == search.n_iter_ > 0
-    monkeypatch.undo()
-    search.fit(*data)
-    assert search.stop_reason_ == "finished"
-    assert search.metadata_ == search.metadata
 
 
 @pytest.mark.parametrize("wrong", [5, b"bytes"])
