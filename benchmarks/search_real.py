@@ -165,31 +165,32 @@ class InCalls(ClassifierMixin, BaseEstimator):
 def sklearn_search(
     task: Task, seed: int, max_iter: int, calls: int, seconds: float, client
 ) -> Trace:
-    from joblib import Parallel, delayed
     from sklearn.experimental import enable_halving_search_cv  # noqa: F401
     from sklearn.model_selection import HalvingRandomSearchCV
 
-    del client  # it has processes of its own, as many; they are started before the clock
-    warm = clone(task.estimator)
-    Parallel(WORKERS)(delayed(warm.partial_fit)(*task.train) for _ in range(2 * WORKERS))
+    del client  # it has processes of its own, as many
     rungs = 1 + round(math.log(max_iter, 3))
     X, y = (
         np.concatenate(pair) for pair in zip(task.train, task.validation, strict=True)
     )  # one fold: the validation rows that all have
     fold = [(np.arange(len(task.train[0])), np.arange(len(task.train[0]), len(X)))]
+
+    def search(n_models: int, most: int, end: float, log: Path) -> None:
+        log.touch()
+        HalvingRandomSearchCV(
+            InCalls(task.estimator, end=end, log=str(log)),
+            {f"estimator__{name}": values for name, values in task.distributions.items()},
+            n_candidates=n_models, resource="calls", min_resources=1,
+            max_resources=most, factor=3, cv=fold, refit=False, random_state=seed,
+            n_jobs=WORKERS, error_score=0.0, return_train_score=False,
+        ).fit(X, y)  # fmt: skip
+
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        log = Path(folder) / "log"
-        log.touch()
-        began = time.time()
-        search = HalvingRandomSearchCV(
-            InCalls(task.estimator, end=began + seconds, log=str(log)),
-            {f"estimator__{name}": values for name, values in task.distributions.items()},
-            n_candidates=calls // rungs, resource="calls", min_resources=1,
-            max_resources=max_iter, factor=3, cv=fold, refit=False, random_state=seed,
-            n_jobs=WORKERS, error_score=0.0, return_train_score=False,
-        )  # fmt: skip
-        search.fit(X, y)
+        # Its processes start and import before the clock does, as those of the others.
+        search(2 * WORKERS, 1, math.inf, Path(folder) / "warm")
+        log, began = Path(folder) / "log", time.time()
+        search(calls // rungs, max_iter, began + seconds, log)
         lines = [line.split() for line in log.read_text().splitlines()]
     return sorted((float(at) - began, float(score)) for at, score in lines)
 
