@@ -11,16 +11,20 @@ Three searches of ours are compared: Hyperband as it is by default, Hyperband wi
 (as Optuna's) and successive halving with as many models as the budget allows (as scikit-learn's).
 
 Compared are the best validation score over five seeds, and the seconds until the mean final score
-of the better peer is reached. The full run takes about 35 minutes on two idle cores; results are
-written after each seed of a task.
+of the better peer is reached. The full run takes about 35 minutes on two idle cores. It can be
+done in parts: with ``--traces FILE`` every search is kept in the file as soon as it has ended, and
+is not run again. ``--task`` and ``--seed`` choose what one part runs, such as one seed of one task,
+which takes two to three minutes. The results are written after each seed of a task, from all that
+the file holds.
 
-    python benchmarks/search_real.py --data DIR [--quick]
+    python benchmarks/search_real.py --data DIR [--quick] [--traces FILE] [--task NAME] [--seed N]
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import json
 import math
 import os
 import tempfile
@@ -161,31 +165,32 @@ class InCalls(ClassifierMixin, BaseEstimator):
 def sklearn_search(
     task: Task, seed: int, max_iter: int, calls: int, seconds: float, client
 ) -> Trace:
-    from joblib import Parallel, delayed
     from sklearn.experimental import enable_halving_search_cv  # noqa: F401
     from sklearn.model_selection import HalvingRandomSearchCV
 
-    del client  # it has processes of its own, as many; they are started before the clock
-    warm = clone(task.estimator)
-    Parallel(WORKERS)(delayed(warm.partial_fit)(*task.train) for _ in range(2 * WORKERS))
+    del client  # it has processes of its own, as many
     rungs = 1 + round(math.log(max_iter, 3))
     X, y = (
         np.concatenate(pair) for pair in zip(task.train, task.validation, strict=True)
     )  # one fold: the validation rows that all have
     fold = [(np.arange(len(task.train[0])), np.arange(len(task.train[0]), len(X)))]
+
+    def search(n_models: int, most: int, end: float, log: Path) -> None:
+        log.touch()
+        HalvingRandomSearchCV(
+            InCalls(task.estimator, end=end, log=str(log)),
+            {f"estimator__{name}": values for name, values in task.distributions.items()},
+            n_candidates=n_models, resource="calls", min_resources=1,
+            max_resources=most, factor=3, cv=fold, refit=False, random_state=seed,
+            n_jobs=WORKERS, error_score=0.0, return_train_score=False,
+        ).fit(X, y)  # fmt: skip
+
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        log = Path(folder) / "log"
-        log.touch()
-        began = time.time()
-        search = HalvingRandomSearchCV(
-            InCalls(task.estimator, end=began + seconds, log=str(log)),
-            {f"estimator__{name}": values for name, values in task.distributions.items()},
-            n_candidates=calls // rungs, resource="calls", min_resources=1,
-            max_resources=max_iter, factor=3, cv=fold, refit=False, random_state=seed,
-            n_jobs=WORKERS, error_score=0.0, return_train_score=False,
-        )  # fmt: skip
-        search.fit(X, y)
+        # Its processes start and import before the clock does, as those of the others.
+        search(2 * WORKERS, 1, math.inf, Path(folder) / "warm")
+        log, began = Path(folder) / "log", time.time()
+        search(calls // rungs, max_iter, began + seconds, log)
         lines = [line.split() for line in log.read_text().splitlines()]
     return sorted((float(at) - began, float(score)) for at, score in lines)
 
@@ -214,7 +219,7 @@ def best(trace: Trace) -> float:
 def compare(traces: dict[str, list[Trace]]) -> list[dict]:
     """Return a row per search: final scores and the median time to the better peer's mean."""
     final = {name: [best(trace) for trace in runs] for name, runs in traces.items()}
-    target = max(float(np.mean(final[name])) for name in PEERS)
+    target = float(np.nanmax([-math.inf, *(np.mean(final[name]) for name in PEERS)]))
     return [
         {
             "search": name,
@@ -225,7 +230,9 @@ def compare(traces: dict[str, list[Trace]]) -> list[dict]:
             "seconds_to_target": float(
                 np.median([seconds_to(trace, target) for trace in traces[name]])
             ),
-            "seconds": float(np.mean([trace[-1][0] for trace in traces[name] if trace])),
+            "seconds": float(
+                np.mean([trace[-1][0] if trace else math.nan for trace in traces[name]])
+            ),
         }
         for name, scores in final.items()
     ]
@@ -242,13 +249,82 @@ def verdicts(rows: list[dict]) -> list[dict]:
         behind, ahead = [], []
         for task in names:
             of = {row["search"]: row for row in rows if row["task"] == task}
-            best = max((of[peer] for peer in PEERS), key=lambda row: row["mean"])
+            best = max((of[peer] for peer in PEERS), key=lambda row: np.nan_to_num(row["mean"]))
             if of[name]["mean"] < best["mean"] - max(of[name]["spread"], best["spread"]):
                 behind.append(task)
             if of[name]["seconds_to_target"] < min(of[peer]["seconds_to_target"] for peer in PEERS):
                 ahead.append(task)
         listed.append({"search": name, "behind": behind, "ahead": ahead})
     return listed
+
+
+class Traces:
+    """The traces of the searches that have ended, also those of earlier parts.
+
+    Parameters
+    ----------
+    path : path, optional
+        The file that keeps them.
+    settings : dict
+        What all parts must have in common.
+    """
+
+    def __init__(self, path: Path | None, settings: dict) -> None:
+        self.path = path
+        self.settings = settings
+        self.of: dict[str, Trace] = {}
+        if path is not None and path.exists():
+            kept = json.loads(path.read_text())
+            if kept["settings"] != settings:
+                raise SystemExit(f"{path} has the settings {kept['settings']}, not {settings}.")
+            self.of = kept["traces"]
+
+    @staticmethod
+    def key(task: str, seed: int, search: str) -> str:
+        return f"{task} | {seed} | {search}"
+
+    def add(self, key: str, trace: Trace) -> None:
+        self.of[key] = trace
+        if self.path is not None:
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps({"settings": self.settings, "traces": self.of}))
+            part.replace(self.path)
+
+    def seeds(self, task: str, seeds: list[int]) -> list[int]:
+        """Return the seeds for which all searches have ended."""
+        return [
+            seed for seed in seeds if all(self.key(task, seed, one) in self.of for one in SEARCHES)
+        ]
+
+    def rows(self, task: str, seeds: list[int]) -> list[dict]:
+        """Return a row per search, over the seeds that are complete."""
+        complete = self.seeds(task, seeds)
+        if not complete:
+            return []
+        traces = {
+            name: [self.of[self.key(task, seed, name)] for seed in complete] for name in SEARCHES
+        }
+        return [{"task": task, "seeds": len(complete), **row} for row in compare(traces)]
+
+
+def run_seed(task: Task, seed: int, traces: Traces, client, began: float) -> None:
+    """Run the searches of one seed that have not ended before."""
+    max_iter, seconds = traces.settings["max_iter"], traces.settings["limit"]
+    todo = [name for name in SEARCHES if traces.key(task.name, seed, name) not in traces.of]
+    if not todo:
+        return
+    plan = HyperbandSearchCV(task.estimator, task.distributions, max_iter=max_iter)
+    calls = plan.metadata["partial_fit_calls"]
+    for worker in client.scheduler_info(n_workers=-1)["workers"]:  # as scikit-learn's are
+        warm = clone(task.estimator).partial_fit
+        client.submit(warm, *task.train, workers=[worker], pure=False).result()
+    for name in todo:
+        trace = SEARCHES[name](task, seed, max_iter, calls, seconds, client)
+        traces.add(traces.key(task.name, seed, name), trace)
+        after = f"{best(trace):.4f} after {trace[-1][0]:.1f} s" if trace else "no score in time"
+        print(
+            f"{time.time() - began:6.0f} s  {task.name}, seed {seed}, {name}: {after}", flush=True
+        )
 
 
 def main() -> None:
@@ -258,19 +334,25 @@ def main() -> None:
         "--data", type=Path, metavar="DIR", required=True,
         help="folder with covertype.npz and fashion_mnist.npz",
     )  # fmt: skip
+    parser.add_argument("--traces", type=Path, metavar="FILE", help="what earlier parts have done")
+    parser.add_argument("--task", metavar="NAME", help="run one task, such as 'digits boosting'")
+    parser.add_argument("--seed", type=int, help="run one seed")
     options = parser.parse_args()
     max_iter, seconds, seeds = (9, 6.0, [0]) if options.quick else (27, 60.0, [0, 1, 2, 3, 4])
-    done, began = {}, time.time()
+    listed = tasks(options.data, quick=options.quick)
+    names = [task.name for task in listed]
+    if options.task not in (None, *names):
+        parser.error(f"--task must be one of {names}. Got {options.task!r} instead.")
+    if options.seed not in (None, *seeds):
+        parser.error(f"--seed must be one of {seeds}. Got {options.seed} instead.")
+    traces = Traces(options.traces, {"max_iter": max_iter, "limit": seconds})
+    began = time.time()
 
     def write() -> list[dict]:
-        rows = [
-            {"task": task, "seeds": len(traces["ours"]), **row}
-            for task, traces in done.items()
-            for row in compare(traces)
-        ]
-        complete = len(rows) == 3 * len(SEARCHES) and rows[-1]["seeds"] == len(seeds)
-        settings = {"max_iter": max_iter, "limit": seconds, "complete": complete}
-        publish("search_real", {"rows": rows, "verdicts": verdicts(rows), **settings}, "optuna")
+        rows = [row for name in names for row in traces.rows(name, seeds)]
+        complete = all(traces.seeds(name, seeds) == seeds for name in names)
+        payload = {"rows": rows, "verdicts": verdicts(rows), "complete": complete}
+        publish("search_real", {**payload, **traces.settings}, "optuna")
         return rows
 
     with (
@@ -279,24 +361,11 @@ def main() -> None:
     ):
         for module in ("accelerando.search", "optuna", "_search_tasks"):
             client.run(__import__, module)  # not a cost of a search
-        for task in tasks(options.data, quick=options.quick):
-            plan = HyperbandSearchCV(task.estimator, task.distributions, max_iter=max_iter)
-            calls = plan.metadata["partial_fit_calls"]
-            for worker in client.scheduler_info(n_workers=-1)["workers"]:  # as scikit-learn's are
-                warm = clone(task.estimator).partial_fit
-                client.submit(warm, *task.train, workers=[worker], pure=False).result()
-            traces = {name: [] for name in SEARCHES}
+        for task in listed:
             for seed in seeds:
-                for name, search in SEARCHES.items():
-                    trace = search(task, seed, max_iter, calls, seconds, client)
-                    traces[name].append(trace)
-                    print(
-                        f"{time.time() - began:6.0f} s  {task.name}, seed {seed}, {name}: "
-                        f"{best(trace):.4f} after {trace[-1][0]:.1f} s",
-                        flush=True,
-                    )
-                done[task.name] = traces
-                rows = write()
+                if options.task in (None, task.name) and options.seed in (None, seed):
+                    run_seed(task, seed, traces, client, began)
+                    rows = write()
     shown = ("task", "search", "mean", "spread", "seconds_to_target", "seconds")
     print(table(list(shown), [[row[name] for name in shown] for row in rows]))
     for verdict in verdicts(rows):

@@ -2,6 +2,7 @@
 
 import collections
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from accelerando.search._halving import successive_halving, train_all
 from accelerando.search._local import LocalWorkers
 from accelerando.search._plan import Bracket, Rung
 from accelerando.search._sample import RandomSampler
-from accelerando.search._train import TrainingSpec
+from accelerando.search._train import State, TrainingSpec
 
 from .estimators import Counter, Raises, ScoresNaN
 from .searches import counters, hyperband
@@ -152,6 +153,19 @@ def test_a_lost_winner_is_trained_again():
     driver.workers.drop([0, 1, 2])
     driver.reason = "interrupted"
     assert driver.state_of(driver.best) is None
+
+
+def test_a_state_after_other_calls_is_not_that_of_the_winner():
+    driver = run(RandomSampler([{"slope": uniform(0, 1)}], 0), [(3, 4)])
+    number = driver.best.number
+    stale = State(Counter(), calls=2)
+    driver.workers.put(number, stale)
+    assert driver.state_of(driver.best).estimator.calls_ == 4
+    driver.workers.put(number, stale)
+    driver.checkpoint = SimpleNamespace(state=lambda number: State("saved", calls=4))
+    assert driver.state_of(driver.best).estimator == "saved"
+    driver.checkpoint = SimpleNamespace(state=lambda number: State("saved", calls=3))
+    assert driver.state_of(driver.best).estimator.calls_ == 4
 
 
 def run(sampler, brackets):

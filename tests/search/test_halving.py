@@ -67,6 +67,16 @@ def test_the_best_survive():
     assert [job.model for job in jobs if job.calls == 9] == [8]
 
 
+def test_a_model_that_was_dropped_does_not_come_back():
+    """Also if the scores of the survivors have fallen below its last one."""
+
+    def falling(job):
+        return job.model - 100 * (job.calls > 1)
+
+    jobs = play(successive_halving(halving_bracket(9, 1)), falling)
+    assert [job.model for job in jobs if job.calls == 9] == [8]
+
+
 def test_nan_never_survives_a_number():
     scores = {0: math.nan, 1: -5.0, 2: math.nan, 3: -math.inf}
     assert best_first(scores) == [1, 3, 0, 2]
@@ -102,6 +112,40 @@ def test_asha_promotes_before_it_starts_new_models():
     assert steps.send(Outcome(2, 0.2)).jobs[0] == (1, 3)
 
 
+def test_asha_promotes_no_model_that_has_stopped():
+    jobs = play(
+        async_halving(9, (1, 3, 9), 3, in_flight=2),
+        lambda job: job.model,
+        stopped=lambda job: job.model >= 7,
+    )
+    assert {job.model for job in jobs if job.calls > 1} == {2, 3, 4, 5, 6}
+    assert max(job.calls for job in jobs if job.model >= 7) == 1
+
+
+def test_asha_promotes_from_the_highest_rung_first():
+    slots = 6
+    steps = async_halving(6, (1, 2, 4), 2, in_flight=lambda: slots)
+    assert len(next(steps).jobs) == 6
+    slots = 0
+    assert not any(steps.send(Outcome(model, model)).jobs for model in range(5))
+    slots = 2
+    assert steps.send(Outcome(5, 5)).jobs == [(5, 2), (4, 2)]  # 3 could be promoted, too
+    slots = 0
+    assert steps.send(Outcome(5, 5)).jobs == []
+    slots = 1
+    assert steps.send(Outcome(4, 4)).jobs == [(5, 4)]
+
+
+def test_asha_counts_only_the_new_calls_of_a_promoted_model_on_its_clock():
+    steps = async_halving(9, (1, 3), 3, in_flight=2)
+    next(steps)
+    for model in (0, 1, 2, 3, 4):  # 2 is promoted at time 2, and ends at time 4, as 5 does
+        step = steps.send(Outcome(model, 9.0 if model == 2 else -model))
+    assert step.jobs == [(5, 1)]
+    assert steps.send(Outcome(5, -5.0)).jobs == []  # 2 is first
+    assert steps.send(Outcome(2, 9.0)).jobs == [(6, 1), (0, 3)]
+
+
 def test_asha_drops_who_can_never_be_promoted():
     steps = async_halving(6, (1, 2), 3, in_flight=1)
     (running,) = next(steps).jobs
@@ -126,4 +170,5 @@ def test_plateau_needs_a_past_of_patience_calls():
     assert not plateaued([(1, 0.5), (3, 0.5)], patience=3, tol=None)
     assert plateaued([(1, 0.5), (4, 0.5)], patience=3, tol=0.0)
     assert plateaued([(1, 0.9), (2, 0.1), (4, 0.3)], patience=3, tol=0.0)
+    assert plateaued([(1, 0.9), (2, 0.1), (4, 0.3)], patience=2, tol=0.0)  # .9 is the one to beat
     assert not plateaued([(1, math.nan), (4, 0.5)], patience=3, tol=0.0)

@@ -54,4 +54,12 @@ def test_the_model_that_determines_the_end_of_the_search_comes_first():
     assert first(calls_left=100) == [0, 1, 2]
     assert first(calls_left=13) == [1, 0, 2]  # 1.5 times 9 calls is more than is left
     assert first(calls_left=12) == [1, 2, 0]
-    assert first(calls_left=26, n_workers=2)[0] == 1
+    jobs = [Candidate(0, 0, 0.9, 1, 0), Candidate(1, 1, 0.1, 9, 1)]
+    assert first(calls_left=27, n_workers=2) == [1, 0]  # 1.5 times 9 calls of two workers
+    assert first(calls_left=28, n_workers=2) == [0, 1]
+
+
+def test_of_equal_models_the_one_that_waits_longest_comes_first():
+    jobs = [Candidate(0, 0, 0.5, 9, issued=8), Candidate(1, 1, 0.5, 9, issued=7)]
+    assert order(jobs) == [1, 0]
+    assert order([job._replace(score=None) for job in jobs]) == [1, 0]

@@ -26,8 +26,9 @@ from accelerando.search._cluster import DaskWorkers
 from accelerando.search._data import Data, split, without_empty_groups
 from accelerando.search._delegate import BestModelMixin
 from accelerando.search._driver import Driver
+from accelerando.search._fingerprint import fingerprint
 from accelerando.search._folds import FoldWorkers, Splits, fold_data, make_splits
-from accelerando.search._identity import fingerprint, search_identity
+from accelerando.search._identity import search_identity
 from accelerando.search._limits import Limits, limit_seconds
 from accelerando.search._local import LocalWorkers
 from accelerando.search._parameters import SharedParameters

@@ -195,6 +195,7 @@ class _SliceTraining:
         self.chunk = chunk
         self.validation = validation
         self.stop_requested = stop_requested
+        self.call = _call_last_step if is_pipeline(spec.estimator) else _call
         self.seed: Callable[..., None] = lambda *numbers: None
         self.report = Report(part.model, part.start)
         self.begin = time.perf_counter()
@@ -226,10 +227,10 @@ class _SliceTraining:
         rows = self.chunk(chunk_of_call(state.calls, spec.n_chunks, spec.seed))
         self.seed(spec.seed, part.model, state.calls)
         before = time.perf_counter()
-        call = partial(_call, state.estimator, rows, spec.fit_params)
         if spec.max_call_seconds is None:
-            call()
+            self.call(state.estimator, rows, spec.fit_params)
         else:
+            call = partial(self.call, state.estimator, rows, spec.fit_params)
             _call_in_time(call, spec.max_call_seconds)
         after = time.perf_counter()
         state.calls += 1
@@ -290,11 +291,14 @@ def copy_estimator(estimator: Any) -> Any:
 
 
 def _call(estimator: Any, rows: Chunk, fit_params: Mapping[str, Any]) -> None:
-    X, last = transform(estimator, rows.X), last_step(estimator)
     if rows.y is None:
-        last.partial_fit(X, **fit_params, **rows.params)
+        estimator.partial_fit(rows.X, **fit_params, **rows.params)
     else:
-        last.partial_fit(X, rows.y, **fit_params, **rows.params)
+        estimator.partial_fit(rows.X, rows.y, **fit_params, **rows.params)
+
+
+def _call_last_step(pipeline: Any, rows: Chunk, fit_params: Mapping[str, Any]) -> None:
+    _call(last_step(pipeline), rows._replace(X=transform(pipeline, rows.X)), fit_params)
 
 
 class CallTimeoutError(TimeoutError):
