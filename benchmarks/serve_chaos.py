@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import csv
 import io
+import json
 import os
 import random
 import signal
@@ -23,7 +24,7 @@ from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import _serve_faults as faults
-from _crowd_common import table, write
+from _crowd_common import RESULTS, table, write
 from _serve_common import PASSWORD, Line, clock, experiment, restartable, serving, stored
 from accelerando.crowd.client import Experimenter
 from accelerando.crowd.experiment import load_experiment
@@ -122,7 +123,7 @@ def measure(kind, fault, options, wanted):
             env = {"CHAOS_CLOCK": str(jumped), "PYTHONPATH": path}
         history = 0
         if fault == "soak":
-            history = 20_000 if options.quick else options.history
+            history = 5_000 if options.quick else options.history
             store = Store(url)
             with store.write() as connection:
                 experiments.add(connection, load_experiment(folder, None), 0.0)
@@ -134,10 +135,10 @@ def measure(kind, fault, options, wanted):
         crowd = Crowd((place.hostname, place.port), wanted, options.seed, rate)
         crowd.endless = fault in ("soak", "damaged file")
         make = {
-            "kills": lambda: kill(server, crowd, 6 if options.quick else options.kills),
+            "kills": lambda: kill(server, crowd, 4 if options.quick else options.kills),
             "disk full": lambda: faults.disk_full(server, crowd, folder),
             "restarts": lambda: faults.database_restart(
-                server, crowd, restart, 3 if options.quick else 10
+                server, crowd, restart, 2 if options.quick else 10
             ),
             "clock jump": lambda: faults.clock_jump(server, crowd, jumped),
             "damaged file": lambda: faults.damaged_file(server, crowd, folder),
@@ -210,6 +211,14 @@ def after_damage(folder, acknowledged, refused_answers):
     }
 
 
+def of_earlier_pieces(rows, quick):
+    """The stored rows of faults that this run did not make."""
+    file = RESULTS / f"serve_chaos{'_quick' if quick else ''}.json"
+    made = {(row["database"], row["fault"]) for row in rows}
+    before = json.loads(file.read_text())["rows"] if file.exists() else []
+    return [row for row in before if (row["database"], row.get("fault")) not in made]
+
+
 FAULTS = {
     "sqlite": ["kills", "disk full", "clock jump", "damaged file", "soak"],
     "postgresql": ["kills", "restarts", "clock jump", "soak"],
@@ -218,19 +227,24 @@ FAULTS = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="2,000 answers, 6 kills, a short soak")
+    parser.add_argument("--quick", action="store_true", help="600 answers, 4 kills, a short soak")
     parser.add_argument("--answers", type=int, default=10_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--participants", type=int, default=20)
     parser.add_argument("--databases", nargs="+", default=list(FAULTS), choices=list(FAULTS))
     every = sorted({fault for found in FAULTS.values() for fault in found})
     parser.add_argument("--faults", nargs="+", default=every, choices=every)
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="keep the results of the other faults: a full run in pieces, such as one per fault",
+    )
     parser.add_argument("--history", type=int, default=120_000, help="answers before the soak")
-    parser.add_argument("--seconds", type=float, help="of the soak; 25 minutes, 60 s with --quick")
+    parser.add_argument("--seconds", type=float, help="of the soak; 25 minutes, 20 s with --quick")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    options.seconds = options.seconds or (60.0 if options.quick else 1500.0)
-    answers = 2_000 if options.quick else options.answers
+    options.seconds = options.seconds or (20.0 if options.quick else 1500.0)
+    answers = 600 if options.quick else options.answers
     rows = []
     for kind in options.databases:
         for fault in FAULTS[kind]:
@@ -245,7 +259,7 @@ def main():
             "quick": options.quick,
             "target": "every acknowledged answer is there once; the web process does not grow by "
             "more than a tenth in the soak",
-            "rows": rows,
+            "rows": rows + (of_earlier_pieces(rows, options.quick) if options.keep else []),
         },
     )
     bad = [row for row in rows if row["lost"] or row["doubled"] or row["changed"] or row["refused"]]

@@ -2,13 +2,14 @@
 
 import argparse
 import json
+import os
 import stat
 import zipfile
 
 import pytest
 from sqlalchemy import select
 
-from accelerando.crowd.serve.backup import backup, restore, run_links
+from accelerando.crowd.serve.backup import backup, restore, run_links, run_restore
 from accelerando.crowd.store import Store, experiments, export, participants, session
 from accelerando.crowd.store.schema import audit, participant
 from accelerando.crowd.web import accounts
@@ -112,6 +113,98 @@ def test_nobody_adds_an_account_to_a_backup(moved, tmp_path):
         assert not accounts.has_account(connection)
         assert other.secret(connection) == moved.secret
     other.close()
+
+
+def repacked(file, change):
+    """The backup with other entries."""
+    with zipfile.ZipFile(file) as old:
+        entries = {entry: old.read(entry) for entry in old.namelist()}
+    with zipfile.ZipFile(file, "w") as new:
+        for entry, data in entries.items():
+            new.writestr(entry, data)
+        change(new)
+
+
+def with_a_bomb(file):
+    zeros = b"\0" * 20_000_000
+    repacked(file, lambda new: new.writestr("bomb.zip", zeros, zipfile.ZIP_DEFLATED))
+
+
+def with_unusual_packing(file):
+    repacked(file, lambda new: new.writestr("x.zip", b"x" * 9, zipfile.ZIP_BZIP2))
+
+
+def with_passwords(file):
+    data = bytearray(file.read_bytes())
+    for start, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        found = -1
+        while (found := data.find(start, found + 1)) >= 0:
+            data[found + place] |= 1
+    file.write_bytes(data)
+
+
+def without_a_seal(content):
+    def change(file):
+        changed(file, "server.seal", None)
+        changed(file, "server.json", content)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (with_a_bomb, "unpacks to 20,000,000 bytes"),
+        (with_unusual_packing, "packed unusually"),
+        (with_passwords, "has a password"),
+        (lambda file: changed(file, "x.zip", b"hello"), "cannot be read"),
+        (lambda file: file.write_bytes(file.read_bytes()[:-200]), "not a zip file"),
+        (without_a_seal(b"[]"), "not the key file"),
+        (without_a_seal(b"{}"), "not the key file"),
+        (without_a_seal(b"\xff"), "not the key file"),
+        (without_a_seal(b"[" * 100_000), "not the key file"),
+    ],
+)
+def test_a_hostile_backup_is_refused_with_a_sentence_and_nothing_is_stored(
+    moved, tmp_path, change, says
+):
+    change(tmp_path / "b.zip")
+    options = argparse.Namespace(
+        database=f"sqlite:///{tmp_path}/other.sqlite", directory=None, file=tmp_path / "b.zip",
+        key_file=tmp_path / "b.key",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=says):
+        run_restore(options)
+    other = Store(options.database)
+    with other.read() as connection:
+        assert experiments.names(connection) == []
+    other.close()
+
+
+def test_a_backup_and_its_key_are_on_disk_before_they_count(answered, tmp_path, monkeypatch):
+    """A power cut right after the command must leave both, or the file that was there before."""
+    synced, renamed = [], []
+    fsync, replace = os.fsync, os.replace
+
+    def move(*names):
+        renamed.append(len(synced))
+        replace(*names)
+
+    def note(descriptor):
+        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor).st_size))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(
+        os, "replace", lambda *names: renamed.append(len(synced)) or replace(*names)
+    )
+    backup(answered.store, tmp_path / "b.zip", tmp_path / "b.key")
+    part, folder, key = synced
+    assert part[0].endswith(".part")
+    assert part[1] == (tmp_path / "b.zip").stat().st_size, "all of it"
+    assert renamed == [1], "the name comes after the content"
+    assert folder[0] == str(tmp_path), "and then the name itself"
+    assert key == (str(tmp_path / "b.key"), 65)
 
 
 def test_the_command_prints_links_that_work(store, tmp_path, capsys):

@@ -98,6 +98,13 @@ def change_of(**values):
         ("settings.json", change_of(seed=True), "must be a number"),
         ("models.jsonl", first_line(positions=[[1.0]]), "shape"),
         ("media.json", lambda _: b'{"../../etc/passwd": "x"}', "cannot be restored"),
+        ("media.json", lambda _: b"7", "another form"),
+        ("items.json", lambda _: b'{"a": 1, "b": 2, "c": 3}', "another form"),
+        ("items.json", lambda content: content.replace(b'"1"', b'"\\ud800"'), "cannot be restored"),
+        ("participants.jsonl", first_line(name="\ud800"), "cannot be restored"),
+        ("queries.jsonl", first_line(winner=2**70), "not one of its items"),
+        ("queries.jsonl", first_line(kind="check", winner=8_000), "not one of its items"),
+        ("queries.jsonl", lambda _: b"[" * 100_000, "cannot be restored"),
     ],
 )
 def test_a_bad_archive_is_refused_with_its_reason(good, name, change, says):

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import select, update
 
-from accelerando.crowd.store import session, statistics
+from accelerando.crowd.store import export, people, session, statistics
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import participant, tables
 from accelerando.crowd.web.schemas import session_json
@@ -69,6 +69,21 @@ def test_of_people_who_refuse_only_the_number_is_kept(lab):
     assert "5f3d" not in text
     assert "5f3e" not in text
     assert (summary["declined"], summary["participants"]) == (2, 1)
+
+
+def test_consent_is_stored_with_its_version_and_time(lab):
+    lab = lab(SMALL + "consent: {text: Please agree, version: 2026-b}\n")
+    standing = lab.come()
+    assert standing.queries == ()
+    token = lab.token(standing)
+    agreed = lab.do(session.consent, lab.name, lab.secret, token, True, 5.0)
+    assert (agreed.person.consent_version, agreed.person.consented) == ("2026-b", 5.0)
+    with lab.store.read() as connection:
+        (row,) = connection.execute(select(participant)).all()
+        (line,) = people.qualities(connection, lab.find())
+        table = "".join(export.participants_csv(connection, lab.find(), [line]))
+    assert (row.consent_version, row.consented) == ("2026-b", 5.0)
+    assert "2026-b" in table
 
 
 def test_who_agreed_before_and_refuses_new_conditions_has_ended_and_the_answers_stay(lab):

@@ -31,6 +31,30 @@ def test_processes_that_start_at_once_agree_on_the_secret(store):
     assert found == 2 * found[:1]
 
 
+def test_every_commit_is_on_disk_before_it_returns(store):
+    """On every connection, also of threads and after the pool was emptied."""
+    found = []
+
+    def look():
+        for opened in (store.read, store.write):
+            with opened() as connection:
+                if store.is_sqlite:
+                    asked = ("journal_mode", "synchronous", "foreign_keys")
+                    rows = [connection.exec_driver_sql(f"PRAGMA {name}") for name in asked]
+                    found.append(tuple(row.scalar() for row in rows))
+                else:
+                    row = connection.exec_driver_sql("SHOW synchronous_commit")
+                    found.append((row.scalar(),))
+
+    look()
+    store.engine.dispose()
+    thread = threading.Thread(target=look)
+    with store.read():
+        thread.start()
+        thread.join()
+    assert found == 4 * [("wal", 2, 1) if store.is_sqlite else ("on",)]
+
+
 @pytest.mark.parametrize("url", ["mysql://x/y", "crowd.sqlite", "sqlite:memory"])
 def test_other_databases_are_refused_without_showing_passwords(url):
     with pytest.raises(ValueError, match="sqlite:///FILE or postgresql"):

@@ -1,8 +1,10 @@
 """Writes that share a transaction, and what happens when somebody else holds the lock."""
 
 import asyncio
+import contextlib
 import threading
 
+import pytest
 from sqlalchemy import text
 
 from accelerando.crowd.store import Store
@@ -61,6 +63,37 @@ def test_while_somebody_else_writes_the_loop_goes_on_and_a_thread_waits(tmp_path
     writer.close()
     store.close()
     other.close()
+
+
+@pytest.mark.parametrize("in_loop", [True, False])
+def test_nobody_is_told_before_the_commit(tmp_path, monkeypatch, in_loop):
+    """A commit that fails, such as on a full disk, has acknowledged nothing."""
+    store = _store(tmp_path)
+    writer = GroupCommit(store)
+    write, commits = store.write, []
+
+    @contextlib.contextmanager
+    def failing(**options):
+        with write(**options) as connection:
+            yield connection
+            commits.append(1)
+            raise OSError("the disk is full")
+
+    monkeypatch.setattr(store, "write", failing)
+    monkeypatch.setattr(store, "is_sqlite", in_loop)
+
+    async def ten():
+        return await asyncio.gather(
+            *(writer.run(_note, number) for number in range(10)), return_exceptions=True
+        )
+
+    found = asyncio.run(ten())
+    assert {str(one) for one in found} == {"the disk is full"}
+    assert commits
+    monkeypatch.undo()
+    assert _notes(store) == []
+    writer.close()
+    store.close()
 
 
 def test_one_that_fails_takes_nobody_with_it(tmp_path):

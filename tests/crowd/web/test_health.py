@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from accelerando.crowd.serve.worker import Worker
 from accelerando.crowd.store import Store
-from accelerando.crowd.store.schema import worker
+from accelerando.crowd.store.schema import worker as lease
 from accelerando.exceptions import StateError
 from tests.crowd.web.conftest import API, answer, begin
 
@@ -41,8 +41,28 @@ def test_live_and_ready_are_different_questions(site):
 @pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
 def test_a_worker_seen_long_ago_or_in_the_future_is_not_alive(well, seconds):
     with well.store.write() as connection:
-        connection.execute(update(worker).values(seen=time.time() + seconds))
+        connection.execute(update(lease).values(seen=time.time() + seconds))
     assert probe(well)[0] == 503
+
+
+def test_a_worker_that_fails_is_seen_and_people_get_queries_all_the_same(well, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("boom")
+
+    worker = Worker(well.store)
+    monkeypatch.setattr(worker, "_turn", fail)
+    worker.turn()
+    worker._renew_at = 0.0
+    with well.store.write() as connection:
+        connection.execute(lease.delete())
+    assert worker._renew_lease()
+    assert probe(well) == (503, {"ok": False, "database": "ok", "worker": "failing"})
+    assert len(begin(well.visitor())["queries"]) == 2
+    monkeypatch.undo()
+    worker.turn()
+    worker._renew_at = 0.0
+    assert worker._renew_lease()
+    assert probe(well)[0] == 200
 
 
 def failing(code):

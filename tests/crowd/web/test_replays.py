@@ -40,6 +40,22 @@ def test_who_has_withdrawn_cannot_begin_again(site, visitor, consents, given):
     assert n_answers(site) == given
 
 
+def test_refusing_consent_is_no_way_around_withdrawing(site, experimenter):
+    """In an experiment without consent it once deleted all answers at once, without a note."""
+    site.add("name: kept\nitems: 8\nparticipants: {answers: 5, withdraw: false}\n")
+    path = "/api/v1/experiments/kept"
+    client = site.visitor()
+    query = client.post(f"{path}/participants", json={}).json()["queries"][0]
+    body = {"query": query["id"], "winner": query["left"]["item"]}
+    assert client.post(f"{path}/answers", json=body).status_code == 200
+    assert client.post(f"{path}/withdraw").status_code == 403
+    refused = client.post(f"{path}/consent", json={"agreed": False}).json()
+    assert (refused["outcome"], refused["queries"]) == ("no_consent", [])
+    assert n_answers(site) == 1
+    found = experimenter.get(path).json()
+    assert (found["answers"], found["participants"], found["declined"]) == (1, 1, 0)
+
+
 def test_who_is_done_does_not_get_more_by_consenting_again(site):
     site.add("name: short\nitems: 4\nskip: true\nparticipants: {answers: 99}\n")
     path = "/api/v1/experiments/short"

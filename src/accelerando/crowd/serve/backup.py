@@ -13,11 +13,13 @@ import time
 import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
 from accelerando._files import atomic_write
 from accelerando.crowd.experiment import Limits
+from accelerando.crowd.experiment.files import PACKINGS
 from accelerando.crowd.serve.commands import database_url
 from accelerando.crowd.store import Store, archive, counters, recruiting
 from accelerando.crowd.store import experiments as stored
@@ -101,15 +103,15 @@ def restore(store: Store, file: Path, key_file: Path | None = None) -> list[str]
         if "manifest.json" in entries:
             parts = iter([file.read_bytes()])
         else:  # one at a time: each is read into memory
-            parts = (bundle.read(entry) for entry in entries if entry.endswith(".zip"))
+            parts = (_content(bundle, entry) for entry in entries if entry.endswith(".zip"))
         least: dict[str, int] = {}
         if key_file is not None:
             if _SERVER_FILE not in entries:
                 raise ValueError("This file has no accounts; restore it without --key-file.")
             if bundle.getinfo(_SERVER_FILE).file_size > _MOST_SERVER_BYTES:
                 raise ValueError(f"{_SERVER_FILE} is too large for accounts and an audit log.")
-            seal = bundle.read(_SEAL_FILE) if _SEAL_FILE in entries else b""
-            server = bundle.read(_SERVER_FILE)
+            seal = _content(bundle, _SEAL_FILE) if _SEAL_FILE in entries else b""
+            server = _content(bundle, _SERVER_FILE)
             least = _restore_server(connection, server, seal, key_file)
         for data in parts:
             one = archive.read_archive(data, _LIMITS)
@@ -118,6 +120,18 @@ def restore(store: Store, file: Path, key_file: Path | None = None) -> list[str]
             restored.append(name)
         counters.advance(connection, least)
     return restored
+
+
+def _content(bundle: zipfile.ZipFile, entry: str) -> bytes:
+    """Return the bytes of an entry, which was made by us: neither encrypted nor a bomb."""
+    info = bundle.getinfo(entry)
+    if info.flag_bits & 1:
+        raise ValueError(f"{entry} in this backup has a password; no backup of crowd has one.")
+    if info.compress_type not in PACKINGS:
+        raise ValueError(f"{entry} in this backup is packed unusually.")
+    if info.file_size > _LIMITS.ratio * max(info.compress_size, 4096):
+        raise ValueError(f"{entry} in this backup unpacks to {info.file_size:,} bytes: refused.")
+    return bundle.read(info)
 
 
 def _restore_server(
@@ -129,7 +143,7 @@ def _restore_server(
     # Whoever can write to the place of the backups could otherwise add an account of their own.
     if not secret or (seal and not hmac.compare_digest(seal, _seal(secret, data))):
         raise ValueError(f"{key_file.name} is not the key file of this backup, or it was changed.")
-    if not seal and json.loads(data)["key"] != _fingerprint(secret):
+    if not seal and _key_of_former_version(data) != _fingerprint(secret):
         raise ValueError(f"{key_file.name} is not the key file of this backup.")
     if connection.execute(select(participant.c.id).limit(1)).first() or stored.names(connection):
         raise ValueError(
@@ -151,6 +165,15 @@ def _restore_server(
         if kept[table.name]:
             connection.execute(table.insert(), kept[table.name])
     return dict(kept.get("counters", {}))
+
+
+def _key_of_former_version(data: bytes) -> Any:
+    """Return the fingerprint of the secret that a backup without a seal names, if it does."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found.get("key") if isinstance(found, dict) else None
 
 
 def _seal(secret: bytes, data: bytes) -> bytes:

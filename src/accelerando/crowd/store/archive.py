@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import IO, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 from sqlalchemy import Connection, Table, select
 
 from accelerando import __version__
@@ -238,18 +239,29 @@ class _Budget:
         self.left -= len(content)
         return content
 
+    def json(self, name: str, kind: type) -> Any:
+        found = _parse(self.read(name))
+        if not isinstance(found, kind):
+            raise _bad(f"the content of {name} has another form")
+        return found
+
     def lines(self, name: str) -> Iterator[Any]:
         for line in self.read(name).splitlines():
             if line.strip():
-                yield json.loads(line)
+                yield _parse(line)
+
+
+def _parse(text: bytes) -> Any:
+    # Unlike json.loads, it refuses halves of characters, which no database stores.
+    return from_json(text)
 
 
 def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
-    manifest = json.loads(budget.read("manifest.json"))
+    manifest = _parse(budget.read("manifest.json"))
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise _bad(f"it must have format {FORMAT}")
     settings = Settings.model_validate_json(budget.read("settings.json"), context={"stored": True})
-    names = json.loads(budget.read("media.json"))
+    names = budget.json("media.json", dict)
     media: dict[str, Media] = {}
     for key, name in names.items():
         content = budget.read(f"media/{key}")
@@ -259,7 +271,7 @@ def _read(archive: zipfile.ZipFile, budget: _Budget) -> Archive:
             raise _bad(f"the content of media/{key} does not match its name")
         media[key] = made
     _add_copies(media, budget)
-    items = [_item(entry, media) for entry in json.loads(budget.read("items.json"))]
+    items = [_item(entry, media) for entry in budget.json("items.json", list)]
     if len(items) < 3:
         raise _bad("it has fewer than 3 items")
     rows = {
@@ -333,6 +345,8 @@ def _check(rows: dict[str, list[dict[str, Any]]], n_items: int, settings: Settin
         feet = {row["head"], row["left"], row["right"]}
         if len(feet) != 3 or max(feet) >= n_items or row["participant_id"] not in people:
             raise _bad(f"query {row['id']} refers to items or participants that do not exist")
+        if row["winner"] not in (None, row["left"], row["right"]):
+            raise _bad(f"the right answer to query {row['id']} is not one of its items")
     answered = set()
     for row in rows["answers"]:
         query = queries.get(row["query_id"])

@@ -199,13 +199,15 @@ def consent(
 ) -> bool:
     """Record whether the participant gave consent; return False if nothing is kept of them.
 
-    Of somebody who refuses before the first answer only the number of such people is kept. Who
-    agreed to a former version and refuses the present one has ended; the answers stay.
+    Of somebody who refuses before the first answer only the number of such people is kept. Who has
+    answered, such as after a former version of the text, has ended, and the answers stay: it is
+    :func:`withdraw` that takes them back, with a delay and a note in the audit log.
     """
     if person.withdrawn is not None or person.outcome not in (None, "no_consent"):
         return True  # a session that has ended stays as it is
     mine = participant.c.id == person.id
-    if not agreed and person.consented is None:
+    has_answered = person.answered + person.extra + person.skipped > 0
+    if not agreed and person.consented is None and not has_answered:
         connection.execute(delete(answer).where(answer.c.query_id.in_(_asked(person.id))))
         connection.execute(delete(served).where(served.c.participant_id == person.id))
         connection.execute(delete(participant).where(mine))

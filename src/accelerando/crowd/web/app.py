@@ -36,6 +36,7 @@ from accelerando.crowd.web.context import Context
 from accelerando.crowd.web.fast_path import FastPath
 from accelerando.crowd.web.group_commit import GroupCommit
 from accelerando.crowd.web.middleware import BodyLimit, SafeHeaders
+from accelerando.crowd.web.origin import path_of
 
 __all__ = ["create_app"]
 
@@ -155,8 +156,7 @@ def _error_response(
     request: Request, status: int, code: str, message: str, headers: dict[str, str], **more: Any
 ) -> Response:
     """Return an error as JSON for programs, or as a page for browsers."""
-    root = request.scope.get("root_path", "")
-    path = request.url.path.removeprefix(root)
+    path = path_of(request)
     is_page = path.startswith(("/e/", "/experiments", "/sign-")) or path == "/"
     if is_page and "text/html" in request.headers.get("accept", ""):
         response: Response = pages.error_page(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 import secrets
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from accelerando.crowd.web.accounts import Signed
 from accelerando.crowd.web.context import context_of
 from accelerando.crowd.web.cookies import cookie_of, drop_cookie, set_cookie
 from accelerando.crowd.web.limits import address_key
-from accelerando.crowd.web.origin import require_same_origin
+from accelerando.crowd.web.origin import path_of, require_same_origin
 
 __all__ = [
     "COOKIE",
@@ -43,7 +44,8 @@ log = logging.getLogger("accelerando.crowd")
 # What somebody whose password must be changed may still do.
 _BEFORE_CHANGE = ("/api/v1/session", "/api/v1/account/password")
 _OF_PEOPLE = ("/api/v1/account", "/api/v1/session", "/api/v1/accounts", "/api/v1/audit")
-_POLLED = "/dashboard"  # an open page asks for it all day; that is no use of the session
+# An open page asks for it all day; that is no use of the session.
+_POLLED = re.compile(r"/api/v1/experiments/[^/]+/dashboard")
 
 
 async def signed_in(request: Request) -> Signed | None:
@@ -57,7 +59,7 @@ async def signed_in(request: Request) -> Signed | None:
     if not token:
         return None
     signed = await context.read(accounts.check_session, token, clock)
-    polled = request.url.path.startswith("/api/") and request.url.path.endswith(_POLLED)
+    polled = _POLLED.fullmatch(path_of(request)) is not None
     if signed is not None and not polled and accounts.is_due(signed, clock):
         await context.write(accounts.touch, token, clock)
     return signed
@@ -68,7 +70,7 @@ async def _require(request: Request) -> Signed:
     signed = await signed_in(request)
     if signed is None:
         raise ApiError("sign_in", "Please sign in.", 401)
-    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    path = path_of(request)
     if signed.must_change and path not in _BEFORE_CHANGE:
         raise ApiError("change_password", "Please change your password first.", 403)
     is_write = request.method not in ("GET", "HEAD")
@@ -92,9 +94,9 @@ Experimenter = Annotated[Signed, Depends(_require)]
 
 
 def check_csrf(request: Request, signed: Signed, token: str) -> None:
-    """Raise ApiError unless the request has the CSRF token of the session."""
+    """Raise ApiError unless the request has the CSRF token of the session; programs have none."""
     require_same_origin(request, form=True)
-    if not hmac.compare_digest(token.encode(), signed.csrf.encode()):
+    if not signed.csrf or not hmac.compare_digest(token.encode(), signed.csrf.encode()):
         raise ApiError("csrf", "This request did not come from the experimenter's page.", 403)
 
 

@@ -40,7 +40,7 @@ def set_cookie(
         max_age=None if seconds is None else int(seconds),
         httponly=True,
         samesite=samesite,  # type: ignore[arg-type]
-        secure=request.url.scheme == "https",
+        secure=_is_secure(request),
         path=path,
     )
 
@@ -48,13 +48,17 @@ def set_cookie(
 def drop_cookie(request: Request, response: Response, name: str) -> None:
     """Delete a cookie."""
     prefix, path = _place(request)
-    secure = request.url.scheme == "https"
+    secure = _is_secure(request)
     response.delete_cookie(prefix + name, path=path, secure=secure, httponly=True)
+
+
+def _is_secure(request: Request) -> bool:
+    return bool(request.scope.get("scheme") == "https")
 
 
 def _place(request: Request) -> tuple[str, str]:
     """Return prefix and path of cookies. Both prefixes demand TLS, the first the path ``/``."""
     root = request.scope.get("root_path", "")
-    if request.url.scheme != "https":
+    if not _is_secure(request):
         return "", f"{root}/"
     return (_PREFIX_OF_PATH if root else _PREFIX), f"{root}/"

@@ -1,4 +1,4 @@
-"""The origin of a request: writes must come from pages of this server."""
+"""The origin of a request and its path: writes must come from pages of this server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from starlette.requests import Request
 
 from accelerando.crowd.store.errors import ApiError
 
-__all__ = ["require_same_origin"]
+__all__ = ["path_of", "require_same_origin"]
+
+
+def path_of(request: Request) -> str:
+    """Return the path of a request without the URL prefix, as it was routed.
+
+    ``request.url`` is put together with the ``Host`` header and parsed again. In some versions of
+    Starlette a ``Host`` such as ``x/api/v1/session?`` replaces the path, and with it the rules.
+    """
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", ""))
 
 
 def require_same_origin(request: Request, *, form: bool = False) -> None:

@@ -34,6 +34,7 @@ from accelerando.crowd.web.auth import (
 from accelerando.crowd.web.context import Ctx
 from accelerando.crowd.web.cookies import cookie_of, drop_cookie, set_cookie
 from accelerando.crowd.web.middleware import page_policy
+from accelerando.crowd.web.origin import path_of
 from accelerando.crowd.web.participant_api import Name
 
 __all__ = ["STATIC", "error_page", "router"]
@@ -84,8 +85,8 @@ async def front(request: Request, context: Ctx) -> Response:
     running = await context.read(look)
     root = request.scope.get("root_path", "")
     if len(running) == 1:
-        query = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"{root}/e/{running[0].frame.name}/{query}", status_code=302)
+        there = f"{root}/e/{running[0].frame.name}/{_query(request)}"
+        return RedirectResponse(there, status_code=302)
     listed = [
         {
             "name": snapshot.frame.name,
@@ -97,6 +98,12 @@ async def front(request: Request, context: Ctx) -> Response:
     return render(request, "index.html", {"experiments": listed})
 
 
+def _query(request: Request) -> str:
+    """Return the part of the address that begins with a question mark, or nothing."""
+    text = request.scope.get("query_string", b"").decode("latin-1")
+    return f"?{text}" if text else ""
+
+
 @router.get("/favicon.ico")
 async def icon() -> Response:
     """Return the icon that browsers request for downloads and other non-pages."""
@@ -106,9 +113,8 @@ async def icon() -> Response:
 @router.get("/e/{name}")
 async def participant_without_slash(request: Request, name: Name) -> Response:
     """Redirect to the page with a slash, which its relative URLs need."""
-    query = f"?{request.url.query}" if request.url.query else ""
     root = request.scope.get("root_path", "")
-    return RedirectResponse(f"{root}/e/{name}/{query}", status_code=307)
+    return RedirectResponse(f"{root}/e/{name}/{_query(request)}", status_code=307)
 
 
 @router.get("/e/{name}/")
@@ -263,8 +269,7 @@ async def dashboard(request: Request, name: Name, context: Ctx) -> Response:
 
 def _to_sign_in(request: Request) -> Response:
     root = request.scope.get("root_path", "")
-    path = request.url.path.removeprefix(root)
-    return RedirectResponse(f"{root}/sign-in?next={quote(path)}", status_code=303)
+    return RedirectResponse(f"{root}/sign-in?next={quote(path_of(request))}", status_code=303)
 
 
 def _sign_in_form(

@@ -36,10 +36,13 @@ def needed_role(method: str, path: str) -> Role:
     'editor'
     >>> needed_role("DELETE", "/api/v1/experiments/eggs/participants/3")
     'owner'
+    >>> needed_role("POST", "/api/v1/experiments/members/pause")
+    'editor'
     """
     if method in ("GET", "HEAD"):
         return "viewer"
-    if method == "DELETE" or "/members" in path:
+    rest = path.split("/")[5:]  # after /api/v1/experiments/NAME; a name may be any word
+    if method == "DELETE" or rest[:1] == ["members"]:
         return "owner"
     return "editor"
 
