@@ -62,7 +62,7 @@ def bare(tmp_path_factory):
 def test_a_worker_without_accelerando_is_left_alone(network, cluster, bare):
     hub, (*_, odd) = network
     fit = {"do": "fit", "settings": THREE}
-    steps = {**fit, "name": "first"}, {**fit, "name": "again"}, "doctor"
+    steps = {**fit, "name": "first"}, "search", {**fit, "name": "again"}, "doctor"
     options = ("--host", odd.address)
     with _hosts.another_worker(odd, cluster, *options, python=bare):
         found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
@@ -70,6 +70,8 @@ def test_a_worker_without_accelerando_is_left_alone(network, cluster, bare):
         works(one)
         assert any(f"{odd.address}:9000 has no" in line for line in one["log"])
         assert any("min_workers=3 is not met" in line for line in one["log"])
+    assert found["search"]["models"] > 1
+    assert f"{odd.address}:9000 has no accelerando" in found["stderr"], "the search says so, too"
     assert "no accelerando" in found["doctor"]["said"]
 
 
@@ -87,14 +89,30 @@ def test_no_worker_has_accelerando(fresh, bare):
 
 def test_a_worker_on_the_wrong_interface(network, cluster):
     hub, (*_, odd) = network
-    steps = "doctor", {"do": "fit", "settings": THREE}
+    steps = "doctor", {"do": "fit", "settings": THREE}, "search"
     with _hosts.another_worker(odd, cluster, "--interface", "lo"):
         found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
     works(found["fit"])
+    assert found["search"]["models"] > 1
     assert any("127.0.0.1:9000 does not answer" in line for line in found["fit"]["log"])
     assert any("min_workers=3 is not met" in line for line in found["fit"]["log"])
     assert "Worker tcp://127.0.0.1:9000 is registered" in found["doctor"]["said"]
     assert "--interface" in found["doctor"]["said"]
+
+
+def test_a_worker_that_dask_has_paused(network, cluster):
+    hub, (*_, odd) = network
+    python = ("env", "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=0.001", sys.executable)
+    words = ("--host", odd.address, "--memory-limit", "4GB")
+    steps = "doctor", {"do": "fit", "settings": THREE}, "search"
+    with _hosts.another_worker(odd, cluster, *words, python=python):
+        found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
+    works(found["fit"])
+    said = f"Worker tcp://{odd.address}:9000 is paused: its memory limit of 4,000 MB"
+    assert any(line.startswith(said) for line in found["fit"]["log"])
+    assert any("min_workers=3 is not met" in line for line in found["fit"]["log"])
+    assert found["search"]["models"] > 1
+    assert f"Dask has paused tcp://{odd.address}:9000" in found["doctor"]["said"]
 
 
 def test_a_clock_that_is_an_hour_ahead(network, cluster):
@@ -110,6 +128,16 @@ def test_a_clock_that_is_an_hour_ahead(network, cluster):
 
 
 # -- other clusters -------------------------------------------------------------------------------
+
+
+def test_a_scheduler_that_is_started_again_between_two_fits(fresh):
+    hub, others = fresh
+    with _hosts.dask_by_hand(hub, others, again=True) as address:
+        steps = {"do": "fit", "name": "before"}, "restart", {"do": "fit", "name": "after"}, "search"
+        found = run_scenario(hub.words, "address", *steps, address=address)
+    works(found["before"])
+    works(found["after"])
+    assert found["search"]["models"] > 1
 
 
 def test_workers_with_too_little_memory(fresh):

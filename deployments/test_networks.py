@@ -38,10 +38,11 @@ def firewall(network):
 # -- firewalls ------------------------------------------------------------------------------------
 
 
-def test_a_firewall_that_passes_only_dasks_ports(network, cluster, firewall):
+@pytest.mark.parametrize("refuses", [False, True], ids=["silent", "refusing"])
+def test_a_firewall_that_passes_only_dasks_ports(network, cluster, firewall, refuses):
     hub, others = network
     for machine in others:
-        firewall(machine, (9000, 9001))
+        firewall(machine, (9000, 9001), refuses=refuses)
     found = run_scenario(hub.words, "address", "doctor", FAILING, address=cluster)
     said = gives_up(found["fit"], "Ranks on ")
     for part in (others[0].address, others[1].address, "port", "accelerando.ports"):

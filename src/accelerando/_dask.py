@@ -1,9 +1,8 @@
 """Adapter for Dask: every private or undocumented name of Dask that accelerando depends on.
 
-It finds the workers of a cluster, removes topics from the scheduler, scales clusters, shields
-workers from Ctrl-C, and makes the chores of a worker rare while a rank trains on it.
-``tests/test_dask.py`` has one test per name, so that a new version of Dask fails with the name that
-it changed.
+It finds the workers of a cluster, scales clusters, and makes the chores of a worker rare while a
+rank trains on it. ``tests/test_dask.py`` has one test per name, so that a new version of Dask fails
+with the name that it changed.
 """
 
 from __future__ import annotations
@@ -49,13 +48,7 @@ def workers_of(client: Any) -> dict[str, Any]:
 
 
 def host_of(address: str) -> str:
-    """Return the machine of an address.
-
-    Examples
-    --------
-    >>> host_of("tcp://10.0.0.1:8786")
-    '10.0.0.1'
-    """
+    """Return the machine of an address: '10.0.0.1' of 'tcp://10.0.0.1:8786'."""
     return str(get_address_host(address))
 
 
@@ -82,13 +75,7 @@ def port_range() -> tuple[int, int] | None:
 
 
 def threads_by_host(workers: dict[str, Any]) -> dict[str, int]:
-    """Return the threads that Dask gave to the workers of each machine.
-
-    Examples
-    --------
-    >>> threads_by_host({"tcp://10.0.0.1:1": {"nthreads": 2}, "tcp://10.0.0.1:2": {"nthreads": 1}})
-    {'10.0.0.1': 3}
-    """
+    """Return the threads that Dask gave to the workers of each machine."""
     threads: Counter[str] = Counter()
     for address, facts in workers.items():
         threads[host_of(address)] += int(facts.get("nthreads", 1))
@@ -174,16 +161,20 @@ def closing_among(workers: dict[str, Any]) -> tuple[str, ...]:
 
 # -- the size of a cluster ------------------------------------------------------------------------
 
-
 _AGAIN_SECONDS = 5.0  # between two requests for the same number
+_ASKED = (
+    "The cluster was asked for {} workers. Look at its queue and into the logs of its jobs: they "
+    "wait longer than worker_timeout, or end before a worker registers."
+)
+_UNASKED = " Without a number as max_workers, fit asks for none: pass one, or call cluster.scale."
 
 
 class ClusterScaling:
     """Ask a cluster for workers, and give them back.
 
-    Only a cluster that the client belongs to can be asked, and only up to a number of workers that
-    the user named. An adaptive cluster gets another minimum; any other one is scaled. Afterwards it
-    has the size that it had before. Without a number the cluster is left alone, adaptive or not.
+    Only a cluster that the client belongs to can be asked, up to a number of workers that the user
+    named; without one it is left alone. An adaptive cluster gets another minimum, any other one is
+    scaled. Afterwards it has the size that it had before.
 
     Parameters
     ----------
@@ -191,12 +182,13 @@ class ClusterScaling:
         ``client.cluster``.
     most : int or None
         ``max_workers``; None asks for nothing.
+    log : callable
+        Receives an event and a sentence if the cluster refuses.
     """
 
-    def __init__(self, cluster: Any, most: int | None) -> None:
-        self.cluster = cluster
-        self.most = most
-        self.asked, self._asked_at = 0, -math.inf
+    def __init__(self, cluster: Any, most: int | None, log: Any = lambda *_: None) -> None:
+        self.cluster, self.most, self.log = cluster, most, log
+        self.asked, self._asked_at, self.refused = 0, -math.inf, ""
         self.adaptive = getattr(cluster, "_adaptive", None)
         # The planned size: after the loss of a worker, the cluster is smaller for a moment.
         planned = getattr(cluster, "plan", None)
@@ -250,20 +242,29 @@ class ClusterScaling:
                 self.asked, self._asked_at = wanted, now
             elif again and hasattr(self.cluster, "plan"):
                 self._asked_at = now
-                self.cluster.scale(len(self.cluster.plan))  # as adaptive scaling does
+                self._scale(len(self.cluster.plan))  # as adaptive scaling does
         elif missing > 0 and (self.asked != wanted or again):
             if not self.asked:
                 self._before = max(self._before or 0, present)
             self.asked, self._asked_at = wanted, now
-            self.cluster.scale(max(self._before or 0, present + missing))
+            self._scale(max(self._before or 0, present + missing))
+
+    def _scale(self, number: int) -> None:
+        """Scale, or use a cluster that refuses (a quota, a server that is away) as it is."""
+        before, self.refused = self.refused, ""
+        try:
+            self.cluster.scale(number)
+        except Exception as error:  # of the program that starts workers
+            why = f"{type(error).__name__}: {error}".rstrip(".")
+            self.refused = f"The cluster cannot be scaled to {number} workers: {why}."
+        if self.refused not in ("", before):
+            self.log("refused", self.refused)
 
     def remark(self, present: int) -> str:
         """Return where to look if the cluster was asked for workers and has none."""
-        text = (
-            f" The cluster was asked for {self.asked} workers. Look at its queue and into the logs "
-            "of its jobs: they wait longer than worker_timeout, or end before a worker registers."
-        )
-        return text if self.asked and not present else ""
+        if not self.asked:
+            return _UNASKED if self.most is None and self.cluster and not present else ""
+        return "" if present else f" {self.refused or _ASKED.format(self.asked)}"
 
     def shrink(self, wanted: int) -> None:
         """Give back workers that were asked for and are not needed any more."""
@@ -290,7 +291,7 @@ class ClusterScaling:
         """Scale down only: to be asked for its own size makes a cluster start lost jobs again."""
         planned = getattr(self.cluster, "plan", None)
         if planned is None or len(planned) > number:
-            self.cluster.scale(number)
+            self._scale(number)
 
 
 # -- demand --------------------------------------------------------------------------------------
@@ -307,7 +308,6 @@ def show_demand(client: Any, name: str, workers: int) -> None:
 
 
 async def _set_demand(name: str, client: str, workers: int, dask_scheduler: Any = None) -> None:
-    demands: dict[str, tuple[str, int]] | None
     demands = getattr(dask_scheduler, "_accelerando_demands", None)
     if demands is None:
         demands = dask_scheduler._accelerando_demands = {}
@@ -338,7 +338,8 @@ def replace_lost_workers(client: Any, present: int) -> None:
     if planned is None or getattr(cluster, "_adaptive", None) is not None:
         return
     if present < len(planned) and not set(planned) <= set(cluster.workers):
-        cluster.scale(len(planned))
+        with contextlib.suppress(Exception):  # it may refuse; the others go on
+            cluster.scale(len(planned))
 
 
 # -- the chores of a worker -----------------------------------------------------------------------

@@ -19,6 +19,7 @@ from accelerando.doctor._findings import Cluster, Facts, Finding, examine
 
 MAX_CONNECTED = 16  # workers that try to connect to each other
 CONNECT_SECONDS = 3.0
+IMPORT_SECONDS = 60.0  # for a worker that answers and then imports PyTorch from a slow disk
 MARKS = {"error": "error  ", "warning": "warning", "note": "note   "}
 
 
@@ -73,8 +74,10 @@ def gather_cluster(
 
 def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
     infos = workers_of(client)
+    found = _ask_workers(client, list(infos), timeout, _facts.answer)
     before = time.monotonic()
-    found = _ask_workers(client, list(infos), timeout, _facts.gather_there)
+    answering = [worker for worker, answer in found.items() if answer is True]
+    found |= _ask_workers(client, answering, timeout + IMPORT_SECONDS, _facts.gather_there)
     scheduler = client.run_on_scheduler(_facts.gather_there)
     elapsed = time.monotonic() - before
     workers = {address: facts for address, facts in found.items() if isinstance(facts, dict)}
@@ -105,6 +108,11 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
         here=here,
         beyond=beyond,
         silent={address: text for address, text in found.items() if isinstance(text, str)},
+        paused=[address for address, info in infos.items() if info.get("status") == "paused"],
+        running={
+            address: int(info.get("metrics", {}).get("task_counts", {}).get("executing", 0))
+            for address, info in infos.items()
+        },
         limits={address: int(info.get("memory_limit") or 0) for address, info in infos.items()},
         need=need,
         elapsed=elapsed,

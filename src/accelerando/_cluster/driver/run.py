@@ -28,6 +28,7 @@ from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
+from accelerando._cluster.remarks import remarks
 from accelerando._cluster.unresponsive import Heartbeats, has_given_up, scheduler_gone
 from accelerando._dask import (
     ClusterScaling,
@@ -93,7 +94,7 @@ class ClusterTrainer:
         self.heartbeats = Heartbeats()
         workers = workers_of(job.client)
         most = job.limits.max_workers if isinstance(job.limits.max_workers, int) else None
-        self.scaling = ClusterScaling(job.client.cluster, most)
+        self.scaling = ClusterScaling(job.client.cluster, most, self.tasks.log)
         self.scaling.check(len(workers))
         self.chunks = ChunkAssignment(job.client, run, job.chunks)
         self.progress = LiveProgress(job.fit.state, job.progress)
@@ -108,8 +109,7 @@ class ClusterTrainer:
         )
         self._result: actions.Finish | actions.Fail | actions.RaiseFrom | None = None
         self._later: list[messages.DriverEvent] = []
-        self._survey_at = 0.0
-        self._interrupted = False
+        self._survey_at, self._interrupted = 0.0, False
         self._announced: set[str] = set()
         self._memories: dict[int, Any] = {}  # of callbacks, by epoch, since the driver's model
 
@@ -238,9 +238,8 @@ class ClusterTrainer:
             self.tasks.raise_from(result.rank)
         if isinstance(result, actions.Fail):
             cause = None if result.rank is None else self.tasks.exception_of(result.rank)
-            remarks = self.candidates.remarks(self.state.stillborn)
-            remarks += self.scaling.remark(len(self.state.workers))
-            raise ClusterError(result.reason + remarks) from cause
+            reason = result.reason + remarks(self.candidates, self.state)
+            raise ClusterError(reason + self.scaling.remark(len(self.state.workers))) from cause
         return result
 
     def _without_scheduler(self, cause: str) -> ClusterError:
@@ -292,7 +291,8 @@ class ClusterTrainer:
         if now > self._survey_at:
             self._survey_at = now + _SURVEY_SECONDS
             known = workers_of(self.job.client)
-            workers, closing = self.candidates.among(known), closing_among(known)
+            occupied = {info.worker for info in self.state.ranks.values()}
+            workers, closing = self.candidates.among(known, occupied), closing_among(known)
             ended, hanging = self.tasks.ended(), self.heartbeats.missing(known)
             # Asked last: a client that gives up meanwhile sees no workers, and cancelled tasks.
             if has_given_up(self.job.client):  # the mailbox may be in this process
