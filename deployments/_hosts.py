@@ -91,6 +91,25 @@ def only_ports(machine: Machine, *ranges: tuple[int, int], refuses: bool = False
         run(*machine.words("iptables", "-A", "INPUT", *rule))
 
 
+@contextlib.contextmanager
+def router(hub: Machine, machine: Machine, port: int) -> Iterator[str]:
+    """Let the hub pass one of its ports on to port 9000 of a machine; yield its address."""
+    rules = [
+        (chain, "-d", hub.address, "-p", "tcp", "--dport", str(port), "-j", "DNAT")
+        for chain in ("PREROUTING", "OUTPUT")
+    ]
+    rules = [(*rule, "--to-destination", f"{machine.address}:9000") for rule in rules]
+    rules.append(("POSTROUTING", "-d", machine.address, "-p", "tcp", "-j", "MASQUERADE"))
+    run(*hub.words("sysctl", "-q", "-w", "net.ipv4.ip_forward=1"))
+    for rule in rules:
+        run(*hub.words("iptables", "-t", "nat", "-A", *rule))
+    try:
+        yield url(hub, port)
+    finally:
+        for rule in rules:
+            run(*hub.words("iptables", "-t", "nat", "-D", *rule))
+
+
 def chosen_ports(machine: Machine, first: int, last: int) -> None:
     """Let the system choose ports from this range."""
     run(*machine.words("sysctl", "-q", "-w", f"net.ipv4.ip_local_port_range={first} {last}"))
@@ -153,17 +172,20 @@ def dask_by_hand(
     scheme: str = "tcp",
     options: tuple[str, ...] = (),
     again: bool = False,
+    python: tuple[str, ...] = (sys.executable,),
 ) -> Iterator[str]:
     """Start a scheduler in the hub and a worker on each host, as docs/cluster-ssh.md does.
 
-    Yield the address of the scheduler. `options` are for both. With `again`, those that end are
-    started again, as systemd would.
+    Yield the address of the scheduler. `options` are for both, `python` is the scheduler's. With
+    `again`, those that end are started again, as systemd would.
     """
-    dask = (*AGAIN, *DASK) if again else DASK
+    before = AGAIN if again else ()
+    dask = (*before, *DASK)
     address = url(hub, 8786, scheme)
     with tempfile.TemporaryDirectory() as name, started(Path(name)) as start:
         tls = [option for option in options if option.startswith("--tls")]
-        start(hub, *dask, "scheduler", "--host", address, "--no-dashboard", *tls)
+        words = ("-m", "dask", "scheduler", "--host", address, "--no-dashboard", *tls)
+        start(hub, *before, *python, *words)
         await_port(hub, 8786)
         for machine in workers:
             # Dask adds the port; an IPv6 address without brackets ends its worker.
@@ -180,11 +202,16 @@ def worker_words(scheduler: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def another_worker(
-    machine: Machine, scheduler: str, *options: str, python: tuple[str, ...] = (sys.executable,)
+    machine: Machine,
+    scheduler: str,
+    *options: str,
+    python: tuple[str, ...] = (sys.executable,),
+    chosen: bool = True,
 ) -> Iterator[None]:
-    """Start one more worker, in whatever way it is odd."""
+    """Start one more worker, in whatever way it is odd; its ports are those of all others."""
+    words = worker_words(scheduler) if chosen else ("worker", scheduler, "--no-dashboard")
     with tempfile.TemporaryDirectory() as name, started(Path(name)) as start:
-        start(machine, *python, "-m", "dask", *worker_words(scheduler), *options)
+        start(machine, *python, "-m", "dask", *words, *options)
         yield
 
 

@@ -75,16 +75,33 @@ def test_a_worker_without_accelerando_is_left_alone(network, cluster, bare):
     assert "no accelerando" in found["doctor"]["said"]
 
 
-def test_no_worker_has_accelerando(fresh, bare):
-    hub, (odd, _) = fresh
+PAUSED = ("env", "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=0.001", sys.executable)
+
+
+def test_no_worker_has_accelerando_or_can_start_a_rank(fresh, bare):
+    hub, (odd, other) = fresh
     step = {"do": "fit", "settings": {"worker_timeout": 5, "min_workers": 1}, "within": 5 + 30}
+    words = ("--host", other.address, "--memory-limit", "4GB")
     with (
         _hosts.dask_by_hand(hub, []) as address,
         _hosts.another_worker(odd, address, "--host", odd.address, python=bare),
+        _hosts.another_worker(other, address, *words, python=PAUSED),
     ):
-        found = run_scenario(hub.words, "address", step, address=address, workers=1)
+        found = run_scenario(hub.words, "address", step, address=address, workers=2)
     said = gives_up(found["fit"], "The cluster has had no worker for this fit")
     assert f"tcp://{odd.address}:9000 has no accelerando, no torch" in said
+    assert "Workers that Dask has paused, " in said
+    assert f"tcp://{other.address}:9000 (4,000 MB)" in said
+
+
+def test_a_scheduler_without_pytorch(fresh, bare):
+    hub, others = fresh
+    with _hosts.dask_by_hand(hub, others, python=bare) as address:
+        steps = "doctor", {"do": "fit", "within": 60}
+        found = run_scenario(hub.words, "address", *steps, address=address)
+    said = gives_up(found["fit"], "A rank on ")
+    assert "could not start: the Dask scheduler cannot load what this process sends" in said
+    assert "The scheduler has no" in found["doctor"]["said"]
 
 
 def test_a_worker_on_the_wrong_interface(network, cluster):
@@ -102,10 +119,9 @@ def test_a_worker_on_the_wrong_interface(network, cluster):
 
 def test_a_worker_that_dask_has_paused(network, cluster):
     hub, (*_, odd) = network
-    python = ("env", "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=0.001", sys.executable)
     words = ("--host", odd.address, "--memory-limit", "4GB")
     steps = "doctor", {"do": "fit", "settings": THREE}, "search"
-    with _hosts.another_worker(odd, cluster, *words, python=python):
+    with _hosts.another_worker(odd, cluster, *words, python=PAUSED):
         found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
     works(found["fit"])
     said = f"Worker tcp://{odd.address}:9000 is paused: its memory limit of 4,000 MB"
@@ -147,7 +163,7 @@ def test_workers_with_too_little_memory(fresh):
         steps = "doctor", {"do": "fit", "settings": settings, "within": 30 + 120}
         found = run_scenario(hub.words, "address", *steps, address=address)
     said = gives_up(found["fit"], "8 workers left the cluster while a rank started there")
-    assert "memory limit is 400 MB" in said
+    assert "have a memory limit of 400 MB" in said
     assert "too little memory" in found["doctor"]["said"]
 
 

@@ -1,7 +1,9 @@
 """The task in which a rank lives: a fake client on the driver, a fake worker on the worker."""
 
 import contextlib
+import errno
 import gc
+import os
 import pickle
 import threading
 import traceback
@@ -181,6 +183,24 @@ def test_a_scheduler_without_the_packages_is_named_as_the_cause(client):
     assert end.status == "unreachable"
     assert end.reason.startswith("the Dask scheduler cannot load what this process sends.")
     assert "reach" not in end.reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Cannot resolve 10.0.0.9 to a (local) address"),
+        OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)),
+    ],
+)
+def test_a_worker_whose_address_is_that_of_another_machine(client, error):
+    tasks = tasks_of(client)
+    tasks.start("rank-0", "tcp://a:1")
+    future = future_of(client)
+    future.status, future.error = "error", error
+    end = tasks.ended()["rank-0"]
+    assert end.status == "unreachable"
+    assert end.reason.startswith(str(error))
+    assert "--contact-address" in end.reason
 
 
 def test_a_users_error_is_raised_with_its_remote_traceback(client):

@@ -44,7 +44,7 @@ def test_workers_that_died_are_explained_by_their_limit_or_their_logs(candidates
     candidates.among({"a": {}, "b": {"memory_limit": 4 * 10**8}}, occupied=())
     candidates.unfit.clear()
     said = remarks(candidates, state_of(died=("b", "a")))
-    assert said.startswith(" Their memory limit is 400 MB. This process, with PyTorch")
+    assert said.startswith(" Workers that left while a rank started have a memory limit of 400 MB")
     assert "95 %" in said
     assert remarks(candidates, state_of(died=("a",))).startswith(" The logs of the workers")
 

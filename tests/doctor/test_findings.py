@@ -124,6 +124,11 @@ def test_mistakes_of_one_machine(facts, level, says):
             "warning",
             "All threads of b are busy",
         ),
+        (
+            Cluster(HEALTHY, workers(HEALTHY), deaf={"a": "error: [Errno 99] Cannot assign"}),
+            "error",
+            "Worker a cannot listen as a rank does: error: [Errno 99]",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -64,6 +64,20 @@ def test_workers_that_answer_may_import_pytorch_slowly(client, monkeypatch):
     assert list(cluster.workers) == answering
 
 
+def test_workers_that_cannot_listen_are_found(client, monkeypatch):
+    def ask(client, workers, seconds, function, *arguments):
+        found = _ask_workers(client, workers, 60.0, function, *arguments)
+        if function is _facts.listen:
+            found[min(found)] = "error: [Errno 99] Cannot assign requested address"
+        return found
+
+    monkeypatch.setattr(_report, "_ask_workers", ask)
+    cluster = gather_cluster(client.scheduler.address, 30.0)
+    assert cluster.deaf == {
+        min(cluster.workers): "error: [Errno 99] Cannot assign requested address"
+    }
+
+
 _over = threading.Event()  # of each worker
 
 

@@ -41,6 +41,8 @@ _EXCEPTION_SECONDS = 30.0
 _ANSWER_SECONDS = 3.0  # for a worker to say which versions it has
 _RETRY_SECONDS = 10.0  # until a worker that did not answer is asked again; then twice as long
 _RETRY_MOST = 60.0
+# What gloo and the system say about the address of another machine.
+_NOT_LOCAL = ("to a (local) address", "Cannot assign requested address")
 # Events that are not in the normal course of a fit.
 _WARNINGS = ("unfit", "min_workers", "differ", "refused", "paused")
 PACKAGES = ("accelerando", "torch", "skorch")  # what a rank needs, in the versions of the driver
@@ -277,6 +279,11 @@ class RankTasks:
                 "the Dask scheduler cannot load what this process sends. Install the same versions "
                 f"of Python, {', '.join(PACKAGES)} there as here and on the workers ('accelerando "
                 "doctor --scheduler ADDRESS' compares them)."
+            )
+        if any(text in str(error) for text in _NOT_LOCAL):
+            return (
+                f"{error}. Ranks listen on the address of their worker, so it has to be one of the "
+                "worker's machine, not of a router or a container's host (--contact-address)."
             )
         return f"{error}. It has to reach {self.address.where}, and the other workers."
 

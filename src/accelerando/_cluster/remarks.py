@@ -73,10 +73,11 @@ def _dead(candidates: Candidates, died: tuple[str, ...]) -> Iterator[str]:
     limits = [candidates.limits[worker] for worker in died if candidates.limits.get(worker)]
     if limits:
         yield (
-            f"Their memory limit is {min(limits) / 1e6:,.0f} MB. This process, with PyTorch "
-            f"and the data, takes {_memory() / 1e6:,.0f} MB, and Dask's Nanny ends a worker at "
-            "95 % of its limit. Start workers with a larger --memory-limit (0 for none) or "
-            "more memory per job; the workers' logs say why they ended."
+            "Workers that left while a rank started have a memory limit of "
+            f"{min(limits) / 1e6:,.0f} MB. This process, with PyTorch and the data, takes "
+            f"{_memory() / 1e6:,.0f} MB, and Dask's Nanny ends a worker at 95 % of its limit. "
+            "Start workers with a larger --memory-limit (0 for none) or more memory per job; the "
+            "workers' logs say why they ended."
         )
     elif died:
         yield "The logs of the workers, and of their jobs, say why they ended."

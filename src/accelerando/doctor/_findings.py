@@ -67,6 +67,8 @@ class Cluster:
         Workers that Dask has paused.
     running : mapping from address to int
         The number of tasks that each worker executes.
+    deaf : mapping from address to str
+        Workers that could not listen as a rank does, with the error.
     limits : mapping from address to int
         The memory limit of each worker in bytes; 0 for none.
     need : int
@@ -85,6 +87,7 @@ class Cluster:
     silent: Mapping[str, str] = field(default_factory=dict)
     paused: Sequence[str] = ()
     running: Mapping[str, int] = field(default_factory=dict)
+    deaf: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     need: int = 0
     elapsed: float = 0.0
@@ -258,6 +261,13 @@ def _interfaces(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _reach(cluster: Cluster) -> Iterator[Finding]:
+    for address, why in cluster.deaf.items():
+        yield Finding(
+            "error",
+            f"Worker {address} cannot listen as a rank does: {why}",
+            "Its address has to be one of its machine, not of a router or a container's host "
+            "(--contact-address), and a port has to be free (Dask's setting accelerando.ports).",
+        )
     for address, others in cluster.unreachable.items():
         if others:
             yield Finding(

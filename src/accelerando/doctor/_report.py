@@ -83,6 +83,7 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
     workers = {address: facts for address, facts in found.items() if isinstance(facts, dict)}
     tried = list(workers)[:MAX_CONNECTED]
     unreachable, blocked, here, beyond = {}, {}, "", ""
+    deaf: dict[str, str] = {}
     if tried:
         open_seconds = 3 * CONNECT_SECONDS + 3 * timeout  # until all have knocked
         chosen = port_range()
@@ -93,6 +94,7 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
             beyond = ports.pop("scheduler")
             host = host_towards(client.scheduler.address)
             ports["here"] = here = _facts.listen(open_seconds, chosen, host)
+        deaf = {w: port for w, port in ports.items() if w in workers and "tcp://" not in port}
         listening = [port for port in ports.values() if str(port).startswith("tcp://")]
         words = (tried, listening, CONNECT_SECONDS)
         knocked = _ask_workers(client, tried, CONNECT_SECONDS + timeout, _facts.knock, *words)
@@ -108,6 +110,7 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
         here=here,
         beyond=beyond,
         silent={address: text for address, text in found.items() if isinstance(text, str)},
+        deaf=deaf,
         paused=[address for address, info in infos.items() if info.get("status") == "paused"],
         running={
             address: int(info.get("metrics", {}).get("task_counts", {}).get("executing", 0))
