@@ -17,6 +17,7 @@ from _namespaces import Machine, run, switched
 
 HERE = Path(__file__).parent
 DASK = (sys.executable, "-m", "dask")
+AGAIN = ("sh", "-c", 'while :; do "$@"; sleep 0.2; done', "sh")
 SSHD = "/usr/sbin/sshd"
 SECOND = "10.78.0"  # the network of the second cards
 
@@ -74,16 +75,39 @@ def _isolate(hub: Machine, machines: list[Machine], switched_on: str) -> None:
         run(*hub.words(*words, "isolated", switched_on))
 
 
-def only_ports(machine: Machine, *ranges: tuple[int, int]) -> None:
-    """Let a firewall pass connections from outside to these ports only."""
+def only_ports(machine: Machine, *ranges: tuple[int, int], refuses: bool = False) -> None:
+    """Let a firewall pass connections from outside to these ports only.
+
+    It does not answer the others, or refuses them.
+    """
+    rest = ("REJECT", "--reject-with", "tcp-reset") if refuses else ("DROP",)
     rules = [
         ("-i", "lo", "-j", "ACCEPT"),
         ("-m", "state", "--state", "ESTABLISHED,RELATED", "-j", "ACCEPT"),
         *(("-p", "tcp", "--dport", f"{a}:{b}", "-j", "ACCEPT") for a, b in ranges),
-        ("-p", "tcp", "-j", "DROP"),
+        ("-p", "tcp", "-j", *rest),
     ]
     for rule in rules:
         run(*machine.words("iptables", "-A", "INPUT", *rule))
+
+
+@contextlib.contextmanager
+def router(hub: Machine, machine: Machine, port: int) -> Iterator[str]:
+    """Let the hub pass one of its ports on to port 9000 of a machine; yield its address."""
+    rules = [
+        (chain, "-d", hub.address, "-p", "tcp", "--dport", str(port), "-j", "DNAT")
+        for chain in ("PREROUTING", "OUTPUT")
+    ]
+    rules = [(*rule, "--to-destination", f"{machine.address}:9000") for rule in rules]
+    rules.append(("POSTROUTING", "-d", machine.address, "-p", "tcp", "-j", "MASQUERADE"))
+    run(*hub.words("sysctl", "-q", "-w", "net.ipv4.ip_forward=1"))
+    for rule in rules:
+        run(*hub.words("iptables", "-t", "nat", "-A", *rule))
+    try:
+        yield url(hub, port)
+    finally:
+        for rule in rules:
+            run(*hub.words("iptables", "-t", "nat", "-D", *rule))
 
 
 def chosen_ports(machine: Machine, first: int, last: int) -> None:
@@ -91,7 +115,7 @@ def chosen_ports(machine: Machine, first: int, last: int) -> None:
     run(*machine.words("sysctl", "-q", "-w", f"net.ipv4.ip_local_port_range={first} {last}"))
 
 
-def await_port(machine: Machine, port: int, seconds: float = 60.0) -> None:
+def await_port(machine: Machine, port: int, seconds: float = 300.0) -> None:
     """Wait until something listens on a port of a machine."""
     ipv6 = ":" in machine.address
     listening = f":{port:04X} {'0' * (32 if ipv6 else 8)}:0000 0A"
@@ -142,21 +166,31 @@ def url(machine: Machine, port: int, scheme: str = "tcp") -> str:
 
 @contextlib.contextmanager
 def dask_by_hand(
-    hub: Machine, workers: list[Machine], *, scheme: str = "tcp", options: tuple[str, ...] = ()
+    hub: Machine,
+    workers: list[Machine],
+    *,
+    scheme: str = "tcp",
+    options: tuple[str, ...] = (),
+    again: bool = False,
+    python: tuple[str, ...] = (sys.executable,),
 ) -> Iterator[str]:
     """Start a scheduler in the hub and a worker on each host, as docs/cluster-ssh.md does.
 
-    Yield the address of the scheduler. `options` are for both.
+    Yield the address of the scheduler. `options` are for both, `python` is the scheduler's. With
+    `again`, those that end are started again, as systemd would.
     """
+    before = AGAIN if again else ()
+    dask = (*before, *DASK)
     address = url(hub, 8786, scheme)
     with tempfile.TemporaryDirectory() as name, started(Path(name)) as start:
         tls = [option for option in options if option.startswith("--tls")]
-        start(hub, *DASK, "scheduler", "--host", address, "--no-dashboard", *tls)
+        words = ("-m", "dask", "scheduler", "--host", address, "--no-dashboard", *tls)
+        start(hub, *before, *python, *words)
         await_port(hub, 8786)
         for machine in workers:
             # Dask adds the port; an IPv6 address without brackets ends its worker.
             host = url(machine, 0, scheme).rpartition(":")[0]
-            start(machine, *DASK, *worker_words(address), "--host", host, *options)
+            start(machine, *dask, *worker_words(address), "--host", host, *options)
         yield address
 
 
@@ -168,11 +202,16 @@ def worker_words(scheduler: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def another_worker(
-    machine: Machine, scheduler: str, *options: str, python: tuple[str, ...] = (sys.executable,)
+    machine: Machine,
+    scheduler: str,
+    *options: str,
+    python: tuple[str, ...] = (sys.executable,),
+    chosen: bool = True,
 ) -> Iterator[None]:
-    """Start one more worker, in whatever way it is odd."""
+    """Start one more worker, in whatever way it is odd; its ports are those of all others."""
+    words = worker_words(scheduler) if chosen else ("worker", scheduler, "--no-dashboard")
     with tempfile.TemporaryDirectory() as name, started(Path(name)) as start:
-        start(machine, *python, "-m", "dask", *worker_words(scheduler), *options)
+        start(machine, *python, "-m", "dask", *words, *options)
         yield
 
 

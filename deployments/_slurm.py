@@ -41,6 +41,9 @@ ReturnToService=2
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 KillWait=2
 InactiveLimit=0
+MessageTimeout=100
+TCPTimeout=30
+BatchStartTimeout=300
 MinJobAge=10
 NodeName=localhost NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=8000 State=UNKNOWN
 PartitionName=normal Nodes=localhost Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
@@ -105,7 +108,7 @@ def slurm(folder: Path, cpus: int = 4) -> Iterator[Slurm]:
         running.call("munged", "--force", f"--key-file={key}", *where)
         running.call("slurmctld")
         running.call("slurmd")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while "idle" not in (said := running.call("sinfo", "--noheader", "--format=%T")):
             if time.monotonic() > deadline:
                 logs = [(folder / f"{n}.log").read_text()[-1500:] for n in ("slurmctld", "slurmd")]

@@ -20,7 +20,7 @@ def run_scenario(
     words: Any,
     where: str,
     *steps: str | dict[str, Any],
-    seconds: float = 280.0,
+    seconds: float = 1000.0,
     environment: dict[str, str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:

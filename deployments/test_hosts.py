@@ -62,7 +62,7 @@ def bare(tmp_path_factory):
 def test_a_worker_without_accelerando_is_left_alone(network, cluster, bare):
     hub, (*_, odd) = network
     fit = {"do": "fit", "settings": THREE}
-    steps = {**fit, "name": "first"}, {**fit, "name": "again"}, "doctor"
+    steps = {**fit, "name": "first"}, "search", {**fit, "name": "again"}, "doctor"
     options = ("--host", odd.address)
     with _hosts.another_worker(odd, cluster, *options, python=bare):
         found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
@@ -70,31 +70,65 @@ def test_a_worker_without_accelerando_is_left_alone(network, cluster, bare):
         works(one)
         assert any(f"{odd.address}:9000 has no" in line for line in one["log"])
         assert any("min_workers=3 is not met" in line for line in one["log"])
+    assert found["search"]["models"] > 1
+    assert f"{odd.address}:9000 has no accelerando" in found["stderr"], "the search says so, too"
     assert "no accelerando" in found["doctor"]["said"]
 
 
-def test_no_worker_has_accelerando(fresh, bare):
-    hub, (odd, _) = fresh
+PAUSED = ("env", "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=0.001", sys.executable)
+
+
+def test_no_worker_has_accelerando_or_can_start_a_rank(fresh, bare):
+    hub, (odd, other) = fresh
     step = {"do": "fit", "settings": {"worker_timeout": 5, "min_workers": 1}, "within": 5 + 30}
+    words = ("--host", other.address, "--memory-limit", "4GB")
     with (
         _hosts.dask_by_hand(hub, []) as address,
         _hosts.another_worker(odd, address, "--host", odd.address, python=bare),
+        _hosts.another_worker(other, address, *words, python=PAUSED),
     ):
-        found = run_scenario(hub.words, "address", step, address=address, workers=1)
+        found = run_scenario(hub.words, "address", step, address=address, workers=2)
     said = gives_up(found["fit"], "The cluster has had no worker for this fit")
     assert f"tcp://{odd.address}:9000 has no accelerando, no torch" in said
+    assert "Workers that Dask has paused, " in said
+    assert f"tcp://{other.address}:9000 (4,000 MB)" in said
+
+
+def test_a_scheduler_without_pytorch(fresh, bare):
+    hub, others = fresh
+    with _hosts.dask_by_hand(hub, others, python=bare) as address:
+        steps = "doctor", {"do": "fit", "within": 60}
+        found = run_scenario(hub.words, "address", *steps, address=address)
+    said = gives_up(found["fit"], "A rank on ")
+    assert "could not start: the Dask scheduler cannot load what this process sends" in said
+    assert "The scheduler has no" in found["doctor"]["said"]
 
 
 def test_a_worker_on_the_wrong_interface(network, cluster):
     hub, (*_, odd) = network
-    steps = "doctor", {"do": "fit", "settings": THREE}
+    steps = "doctor", {"do": "fit", "settings": THREE}, "search"
     with _hosts.another_worker(odd, cluster, "--interface", "lo"):
         found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
     works(found["fit"])
+    assert found["search"]["models"] > 1
     assert any("127.0.0.1:9000 does not answer" in line for line in found["fit"]["log"])
     assert any("min_workers=3 is not met" in line for line in found["fit"]["log"])
     assert "Worker tcp://127.0.0.1:9000 is registered" in found["doctor"]["said"]
     assert "--interface" in found["doctor"]["said"]
+
+
+def test_a_worker_that_dask_has_paused(network, cluster):
+    hub, (*_, odd) = network
+    words = ("--host", odd.address, "--memory-limit", "4GB")
+    steps = "doctor", {"do": "fit", "settings": THREE}, "search"
+    with _hosts.another_worker(odd, cluster, *words, python=PAUSED):
+        found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
+    works(found["fit"])
+    said = f"Worker tcp://{odd.address}:9000 is paused: its memory limit of 4,000 MB"
+    assert any(line.startswith(said) for line in found["fit"]["log"])
+    assert any("min_workers=3 is not met" in line for line in found["fit"]["log"])
+    assert found["search"]["models"] > 1
+    assert f"Dask has paused tcp://{odd.address}:9000" in found["doctor"]["said"]
 
 
 def test_a_clock_that_is_an_hour_ahead(network, cluster):
@@ -112,6 +146,16 @@ def test_a_clock_that_is_an_hour_ahead(network, cluster):
 # -- other clusters -------------------------------------------------------------------------------
 
 
+def test_a_scheduler_that_is_started_again_between_two_fits(fresh):
+    hub, others = fresh
+    with _hosts.dask_by_hand(hub, others, again=True) as address:
+        steps = {"do": "fit", "name": "before"}, "restart", {"do": "fit", "name": "after"}, "search"
+        found = run_scenario(hub.words, "address", *steps, address=address)
+    works(found["before"])
+    works(found["after"])
+    assert found["search"]["models"] > 1
+
+
 def test_workers_with_too_little_memory(fresh):
     hub, others = fresh
     with _hosts.dask_by_hand(hub, others, options=("--memory-limit", "400MB")) as address:
@@ -119,7 +163,7 @@ def test_workers_with_too_little_memory(fresh):
         steps = "doctor", {"do": "fit", "settings": settings, "within": 30 + 120}
         found = run_scenario(hub.words, "address", *steps, address=address)
     said = gives_up(found["fit"], "8 workers left the cluster while a rank started there")
-    assert "memory limit is 400 MB" in said
+    assert "have a memory limit of 400 MB" in said
     assert "too little memory" in found["doctor"]["said"]
 
 

@@ -38,10 +38,11 @@ def firewall(network):
 # -- firewalls ------------------------------------------------------------------------------------
 
 
-def test_a_firewall_that_passes_only_dasks_ports(network, cluster, firewall):
+@pytest.mark.parametrize("refuses", [False, True], ids=["silent", "refusing"])
+def test_a_firewall_that_passes_only_dasks_ports(network, cluster, firewall, refuses):
     hub, others = network
     for machine in others:
-        firewall(machine, (9000, 9001))
+        firewall(machine, (9000, 9001), refuses=refuses)
     found = run_scenario(hub.words, "address", "doctor", FAILING, address=cluster)
     said = gives_up(found["fit"], "Ranks on ")
     for part in (others[0].address, others[1].address, "port", "accelerando.ports"):
@@ -73,6 +74,26 @@ def test_a_scheduler_and_a_user_whose_other_ports_are_closed(network, cluster, f
     said = gives_up(found["fit"], "A rank on ")
     assert f"It has to reach {hub.address}:" in said
     assert f"{hub.address} on Dask's port, but not" in found["doctor"]["said"]
+
+
+def test_a_worker_behind_a_router():
+    needs("iptables", "sysctl")
+    step = {"do": "fit", "settings": {"min_workers": 1}, "within": 60}
+    with (
+        _hosts.hosts(2, "r") as (hub, (one, other)),
+        _hosts.dask_by_hand(hub, [one]) as address,
+        _hosts.router(hub, other, 9100) as outside,
+        _hosts.another_worker(
+            *(other, address, "--listen-address", "tcp://0.0.0.0:9000", "--no-nanny"),
+            *("--contact-address", outside),
+            chosen=False,
+        ),
+    ):
+        found = run_scenario(hub.words, "address", "doctor", step, "search", address=address)
+    said = gives_up(found["fit"], f"A rank on {outside} could not start")
+    assert "--contact-address" in said
+    assert found["search"]["models"] > 1
+    assert f"Worker {outside} cannot listen as a rank does" in found["doctor"]["said"]
 
 
 # -- IPv6 -----------------------------------------------------------------------------------------

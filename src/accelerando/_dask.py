@@ -45,13 +45,7 @@ def workers_of(client: Any) -> dict[str, Any]:
 
 
 def host_of(address: str) -> str:
-    """Return the machine of an address.
-
-    Examples
-    --------
-    >>> host_of("tcp://10.0.0.1:8786")
-    '10.0.0.1'
-    """
+    """Return the machine of an address: '10.0.0.1' of 'tcp://10.0.0.1:8786'."""
     return str(get_address_host(address))
 
 
@@ -282,7 +276,6 @@ def show_demand(client: Any, name: str, workers: int) -> None:
 
 
 async def _set_demand(name: str, client: str, workers: int, dask_scheduler: Any = None) -> None:
-    demands: dict[str, tuple[str, int]] | None
     demands = getattr(dask_scheduler, "_accelerando_demands", None)
     if demands is None:
         demands = dask_scheduler._accelerando_demands = {}
@@ -313,7 +306,8 @@ def replace_lost_workers(client: Any, present: int) -> None:
     if planned is None or adaptive_of(cluster) is not None:
         return
     if present < len(planned) and not set(planned) <= set(cluster.workers):
-        cluster.scale(len(planned))
+        with contextlib.suppress(Exception):  # it may refuse; the others go on
+            cluster.scale(len(planned))
 
 
 # -- the chores of a worker -----------------------------------------------------------------------

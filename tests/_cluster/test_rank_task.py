@@ -1,7 +1,9 @@
 """The task in which a rank lives: a fake client on the driver, a fake worker on the worker."""
 
 import contextlib
+import errno
 import gc
+import os
 import pickle
 import threading
 import traceback
@@ -169,6 +171,36 @@ def test_how_a_task_ended(client, status, error, found):
         assert ended == TaskEnd("raised", str(error))
     else:
         assert ended == found
+
+
+def test_a_scheduler_without_the_packages_is_named_as_the_cause(client):
+    tasks = tasks_of(client)
+    tasks.start("rank-0", "tcp://a:1")
+    future = future_of(client)
+    text = "Error during deserialization of the task graph. This frequently\noccurs if ..."
+    future.status, future.error = "error", RuntimeError(text)
+    end = tasks.ended()["rank-0"]
+    assert end.status == "unreachable"
+    assert end.reason.startswith("the Dask scheduler cannot load what this process sends.")
+    assert "reach" not in end.reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("Cannot resolve 10.0.0.9 to a (local) address"),
+        OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL)),
+    ],
+)
+def test_a_worker_whose_address_is_that_of_another_machine(client, error):
+    tasks = tasks_of(client)
+    tasks.start("rank-0", "tcp://a:1")
+    future = future_of(client)
+    future.status, future.error = "error", error
+    end = tasks.ended()["rank-0"]
+    assert end.status == "unreachable"
+    assert end.reason.startswith(str(error))
+    assert "--contact-address" in end.reason
 
 
 def test_a_users_error_is_raised_with_its_remote_traceback(client):
@@ -422,46 +454,3 @@ def test_versions_that_fit(changes, why):
 
 def test_a_package_that_is_not_installed_here_is_not_asked_for_there():
     assert rank_task.misfit({**HERE, "accelerando": None}, {**HERE, "accelerando": None}) is None
-
-
-def test_workers_are_asked_once_and_unfit_ones_are_named(monkeypatch):
-    asked, lines = [], []
-
-    def versions_of(client, workers, packages, seconds):
-        asked.extend(workers)
-        answers = {"a": rank_task.versions_here(packages), "b": {"torch": None}}
-        return {worker: answers[worker] for worker in workers if worker in answers}
-
-    monkeypatch.setattr(rank_task, "versions_of", versions_of)
-    found = rank_task.Candidates(None, lambda event, text: lines.append((event, text)))
-    workers = {"a": {}, "b": {"memory_limit": 4 * 10**8}, "hangs": {}}
-    assert found.among(workers) == found.among(workers) == ("a",)
-    assert asked == ["a", "b", "hangs"]
-    assert [event for event, _ in lines] == ["unfit", "silent"]
-    assert lines[0][1].startswith("Worker b has no accelerando, no torch")
-    monkeypatch.setattr(found, "_retry_at", {})
-    assert found.among({"hangs": {}}) == ()
-    assert asked[3:] == ["hangs"], "it may answer later"
-    said = found.remarks(["b"])
-    assert "Workers that cannot be used: b has no accelerando" in said
-    assert "Workers that do not answer: hangs." in said
-    assert "--interface" in said
-    assert "memory limit is 400 MB" in said
-    assert "95 %" in said
-    assert "logs" in found.remarks(["a"])
-    assert rank_task.Candidates(None, None).remarks([]) == ""
-
-
-def test_a_worker_that_is_doubted_is_asked_again(monkeypatch):
-    asked = []
-
-    def versions(client, workers, *_):
-        asked.append(workers)
-        return dict.fromkeys(workers, candidates.here)
-
-    monkeypatch.setattr(rank_task, "versions_of", versions)
-    candidates = rank_task.Candidates(None, None)
-    assert candidates.among({"a": {}}) == candidates.among({"a": {}}) == ("a",)
-    candidates.doubt("a")
-    assert candidates.among({"a": {}}) == ("a",)
-    assert asked == [["a"], ["a"]]

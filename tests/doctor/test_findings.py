@@ -110,6 +110,26 @@ def test_mistakes_of_one_machine(facts, level, says):
             "error",
             "Worker tcp://10.0.0.1:4000 cannot import PyTorch: ImportError: x",
         ),
+        (
+            Cluster(HEALTHY, workers(HEALTHY), paused=["tcp://10.0.0.1:4000"]),
+            "warning",
+            "Dask has paused tcp://10.0.0.1:4000",
+        ),
+        (
+            Cluster(
+                HEALTHY,
+                workers(HEALTHY, HEALTHY),
+                threads={"a": 2, "b": 2},
+                running={"a": 1, "b": 2},
+            ),
+            "warning",
+            "All threads of b are busy",
+        ),
+        (
+            Cluster(HEALTHY, workers(HEALTHY), deaf={"a": "error: [Errno 99] Cannot assign"}),
+            "error",
+            "Worker a cannot listen as a rank does: error: [Errno 99]",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -3,12 +3,13 @@
 import os
 import socket
 import threading
+import time
 
 import dask
 
 from accelerando import cli
-from accelerando.doctor import _facts
-from accelerando.doctor._findings import Cluster, Finding
+from accelerando.doctor import _facts, _report
+from accelerando.doctor._findings import Cluster, Finding, examine
 from accelerando.doctor._report import (
     _ask_workers,
     describe,
@@ -40,6 +41,78 @@ def test_a_real_cluster(client, capsys):
     assert sum(line.count("worker") for line in describe_cluster(cluster)) == 1
     assert cli.main(["doctor", "--scheduler", address, "--timeout", "30"]) == 0
     assert f"Cluster at {address}" in capsys.readouterr().out
+
+
+def test_workers_that_answer_may_import_pytorch_slowly(client, monkeypatch):
+    asked = []
+
+    def ask(client, workers, seconds, function, *arguments):
+        workers = list(workers)
+        asked.append((function.__name__, workers, seconds))
+        found = _ask_workers(client, workers, 60.0, function, *arguments)
+        if function is _facts.answer:
+            found[workers[0]] = "no answer within 5 s"
+        return found
+
+    monkeypatch.setattr(_report, "_ask_workers", ask)
+    cluster = gather_cluster(client.scheduler.address, 5.0)
+    (first, everybody, seconds), (second, answering, longer) = asked[:2]
+    assert (first, seconds) == ("answer", 5.0)
+    assert (second, longer) == ("gather_there", 65.0)
+    assert answering == everybody[1:]
+    assert cluster.silent == {everybody[0]: "no answer within 5 s"}
+    assert list(cluster.workers) == answering
+
+
+def test_workers_that_cannot_listen_are_found(client, monkeypatch):
+    def ask(client, workers, seconds, function, *arguments):
+        found = _ask_workers(client, workers, 60.0, function, *arguments)
+        if function is _facts.listen:
+            found[min(found)] = "error: [Errno 99] Cannot assign requested address"
+        return found
+
+    monkeypatch.setattr(_report, "_ask_workers", ask)
+    cluster = gather_cluster(client.scheduler.address, 30.0)
+    assert cluster.deaf == {
+        min(cluster.workers): "error: [Errno 99] Cannot assign requested address"
+    }
+
+
+_over = threading.Event()  # of each worker
+
+
+def _hold():
+    _over.wait(60.0)
+
+
+def _let_go():
+    _over.set()
+
+
+def _again():
+    _over.clear()
+
+
+def _executing(client):
+    infos = client.scheduler_info(n_workers=-1)["workers"].values()
+    return [info["metrics"]["task_counts"].get("executing", 0) for info in infos]
+
+
+def test_workers_without_a_free_thread(client):
+    names = client.scheduler_info(n_workers=-1)["workers"]
+    held = [client.submit(_hold, pure=False, workers=[name]) for name in names]
+    try:
+        while _executing(client) != [1] * 4:  # a heartbeat brings it to the scheduler
+            time.sleep(0.05)
+        cluster = gather_cluster(client.scheduler.address, 30.0)
+    finally:
+        client.run(_let_go)
+        client.gather(held)
+        client.run(_again)
+    assert list(cluster.running.values()) == [1] * 4
+    assert cluster.paused == []
+    (finding,) = [f for f in examine(HEALTHY, cluster) if "busy with tasks" in f.what]
+    assert all(name in finding.what for name in list(names)[:3])
 
 
 def test_nobody_answers(capsys):

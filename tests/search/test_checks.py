@@ -5,12 +5,14 @@ import threading
 
 import numpy as np
 import pytest
+from distributed import Client
 from scipy.stats import uniform
 from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.svm import SVC
 
+from accelerando.exceptions import UnsupportedError
 from accelerando.search import _checks as checks
 
 from .estimators import Counter, Unpicklable
@@ -152,3 +154,10 @@ def test_without_a_default_client_models_are_trained_here(monkeypatch):
     monkeypatch.setattr(checks, "default_client", no_client)
     assert checks.choose_client(hyperband(client="default")) is None
     assert checks.choose_client(hyperband(client=None)) is None
+
+
+def test_a_client_that_was_closed_is_refused(client, data):
+    with Client(client.scheduler.address, set_as_default=False) as closed:
+        pass
+    with pytest.raises(UnsupportedError, match=r"'client' parameter .* must be a connected client"):
+        counters(client=closed).fit(*data)

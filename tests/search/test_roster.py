@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from accelerando._cluster import rank_task
 from accelerando.exceptions import ClusterError
 from accelerando.search import _roster
 from accelerando.search._roster import Roster, result_of
@@ -14,7 +15,10 @@ CLIENT = types.SimpleNamespace(status="running")
 @pytest.fixture
 def cluster(monkeypatch):
     state = types.SimpleNamespace(workers={"a": {"nthreads": 2}}, shown=[], replaced=[])
+    here = rank_task.versions_here(rank_task.PACKAGES)
+    state.versions_of = lambda client, workers, *_: dict.fromkeys(workers, here)
     monkeypatch.setattr(_roster, "workers_of", lambda client: state.workers)
+    monkeypatch.setattr(rank_task, "versions_of", state.versions_of)
     monkeypatch.setattr(_roster, "show_demand", lambda client, topic, n: state.shown.append(n))
     monkeypatch.setattr(_roster, "replace_lost_workers", lambda client, n: state.replaced.append(n))
     return state
@@ -86,3 +90,28 @@ def test_a_client_that_has_given_up_ends_every_wait(cluster):
 
     future = types.SimpleNamespace(result=result)  # of a scheduler that will never answer
     assert result_of(future, lambda: False, roster) is None
+
+
+def test_workers_that_cannot_train_get_nothing_and_are_named_once(cluster, monkeypatch):
+    """What is sent to them would make them leave the cluster, which others may use, too."""
+    here = rank_task.versions_here(rank_task.PACKAGES)
+    answers = {"a": here, "bare": {}}
+    monkeypatch.setattr(rank_task, "versions_of", lambda *_: answers)
+    cluster.workers = {name: {"nthreads": 2} for name in ("a", "bare", "hangs")}
+    with pytest.warns(UserWarning, match="Worker") as caught:
+        roster = Roster(CLIENT, "topic")
+    roster.refresh(force=True)
+    assert roster.threads == {"a": 2}
+    assert sorted(str(one.message) for one in caught) == [
+        "Worker bare has no accelerando, no torch, no skorch. It is not used.",
+        "Worker hangs does not answer and is not used for now.",
+    ]
+
+
+def test_a_worker_that_is_paused_while_it_trains_stays(cluster):
+    roster = Roster(CLIENT, "topic")
+    facts = {"nthreads": 2, "status": "paused", "memory_limit": 10**9}
+    cluster.workers = {"a": facts, "b": facts}
+    with pytest.warns(UserWarning, match="Worker b is paused: its memory limit of 1,000 MB"):
+        roster.refresh(force=True)
+    assert roster.threads == {"a": 2}

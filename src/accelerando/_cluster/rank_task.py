@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -40,8 +39,12 @@ log = logging.getLogger("accelerando")
 
 _EXCEPTION_SECONDS = 30.0
 _ANSWER_SECONDS = 3.0  # for a worker to say which versions it has
-_RETRY_SECONDS = 10.0  # until a worker that did not answer is asked again
-_WARNINGS = ("unfit", "min_workers", "differ")  # events that are not in the normal course of a fit
+_RETRY_SECONDS = 10.0  # until a worker that did not answer is asked again; then twice as long
+_RETRY_MOST = 60.0
+# What gloo and the system say about the address of another machine.
+_NOT_LOCAL = ("to a (local) address", "Cannot assign requested address")
+# Events that are not in the normal course of a fit.
+_WARNINGS = ("unfit", "min_workers", "differ", "refused", "paused")
 PACKAGES = ("accelerando", "torch", "skorch")  # what a rank needs, in the versions of the driver
 
 
@@ -97,72 +100,57 @@ class Candidates:
         self.here = versions_here(PACKAGES)
         self.unfit: dict[str, str] = {}
         self.limits: dict[str, int] = {}
-        self._fit: set[str] = set()
-        self._retry_at: dict[str, float] = {}
+        self.facts: Mapping[str, Any] = {}  # of all workers, when they were surveyed last
+        self.paused: set[str] = set()
+        self._named: set[str] = set()
+        self.fit: set[str] = set()
+        self.retry_at: dict[str, float] = {}
+        self._retries: dict[str, float] = {}
 
-    def among(self, workers: Mapping[str, Any]) -> tuple[str, ...]:
+    def among(
+        self, workers: Mapping[str, Any], occupied: Collection[str] | None = None
+    ) -> tuple[str, ...]:
         """Return the workers that can run a rank.
+
+        A worker that Dask has paused begins no task; one that runs there goes on.
 
         Parameters
         ----------
         workers : mapping
             Facts of the scheduler about each worker, by address.
+        occupied : collection of str or None
+            Those with a rank, if `workers` are all workers of the cluster.
         """
         now = time.monotonic()
-        known = self._fit | self.unfit.keys()
-        new = [w for w in workers if w not in known and self._retry_at.get(w, 0.0) <= now]
+        known = self.fit | self.unfit.keys()
+        new = [w for w in workers if w not in known and self.retry_at.get(w, 0.0) <= now]
         found = versions_of(self.client, new, PACKAGES, _ANSWER_SECONDS) if new else {}
         for worker in new:
             self.limits[worker] = int(workers[worker].get("memory_limit") or 0)
             if worker not in found:
-                self._retry_at[worker] = time.monotonic() + _RETRY_SECONDS
-                self.log("silent", f"Worker {worker} does not answer and is not used for now.")
+                if worker not in self.retry_at:
+                    self.log("silent", f"Worker {worker} does not answer and is not used for now.")
+                wait = self._retries.get(worker, _RETRY_SECONDS)
+                self.retry_at[worker] = time.monotonic() + wait
+                self._retries[worker] = min(2 * wait, _RETRY_MOST)
             elif (why := misfit(self.here, found[worker])) is None:
-                self._fit.add(worker)
+                self.fit.add(worker)
             else:
                 self.unfit[worker] = why
                 self.log("unfit", f"Worker {worker} {why}. It is not used.")
-        return tuple(worker for worker in workers if worker in self._fit)
+        paused = {w for w in workers if w in self.fit and workers[w].get("status") == "paused"}
+        paused.difference_update(occupied or ())
+        if occupied is not None:
+            for worker in sorted(paused - self._named):
+                limit = f"{self.limits[worker] / 1e6:,.0f} MB"
+                text = f"Worker {worker} is paused: its memory limit of {limit} is nearly used up."
+                self.log("paused", text)
+            self.facts, self.paused, self._named = workers, paused, self._named | paused
+        return tuple(w for w in workers if w in self.fit and w not in paused)
 
     def doubt(self, worker: str) -> None:
         """Ask a worker again before it is used: it has left or hangs."""
-        self._fit.discard(worker)
-
-    def remarks(self, died: Iterable[str]) -> str:
-        """Return what is known about workers that are not used, and about those that died."""
-        text = ""
-        if self.unfit:
-            listed = "; ".join(f"{worker} {why}" for worker, why in list(self.unfit.items())[:5])
-            text += (
-                f" Workers that cannot be used: {listed}. Install the same versions of Python, "
-                f"{', '.join(PACKAGES)} in all processes of the cluster."
-            )
-        silent = [worker for worker in self._retry_at if worker not in self._fit | {*self.unfit}]
-        if silent:
-            text += (
-                f" Workers that do not answer: {', '.join(silent[:5])}. They hang, or listen on an "
-                "address that the scheduler cannot reach: start workers with --interface or --host."
-            )
-        limits = [self.limits[worker] for worker in died if self.limits.get(worker)]
-        if limits:
-            text += (
-                f" Their memory limit is {min(limits) / 1e6:,.0f} MB. This process, with PyTorch "
-                f"and the data, takes {_memory() / 1e6:,.0f} MB, and Dask's Nanny ends a worker at "
-                "95 % of its limit. Start workers with a larger --memory-limit (0 for none) or "
-                "more memory per job; the workers' logs say why they ended."
-            )
-        elif died:
-            text += " The logs of the workers, and of their jobs, say why they ended."
-        return text
-
-
-def _memory() -> int:
-    """Return the bytes that this process has in memory; 0 if the system does not say."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+        self.fit.discard(worker)
 
 
 class RankTasks:
@@ -286,6 +274,17 @@ class RankTasks:
         return TaskEnd("raised", str(error))
 
     def _reason(self, error: BaseException) -> str:
+        if "deserialization of the task graph" in str(error):  # by the scheduler, before a worker
+            return (
+                "the Dask scheduler cannot load what this process sends. Install the same versions "
+                f"of Python, {', '.join(PACKAGES)} there as here and on the workers ('accelerando "
+                "doctor --scheduler ADDRESS' compares them)."
+            )
+        if any(text in str(error) for text in _NOT_LOCAL):
+            return (
+                f"{error}. Ranks listen on the address of their worker, so it has to be one of the "
+                "worker's machine, not of a router or a container's host (--contact-address)."
+            )
         return f"{error}. It has to reach {self.address.where}, and the other workers."
 
     def exception_of(self, rank: RankId) -> BaseException | None:

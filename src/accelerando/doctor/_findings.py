@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -63,6 +63,12 @@ class Cluster:
         scheduler on such a port.
     silent : mapping from address to str
         Workers that are registered and do not answer, with the error.
+    paused : sequence of str
+        Workers that Dask has paused.
+    running : mapping from address to int
+        The number of tasks that each worker executes.
+    deaf : mapping from address to str
+        Workers that could not listen as a rank does, with the error.
     limits : mapping from address to int
         The memory limit of each worker in bytes; 0 for none.
     need : int
@@ -79,6 +85,9 @@ class Cluster:
     here: str = ""
     beyond: str = ""
     silent: Mapping[str, str] = field(default_factory=dict)
+    paused: Sequence[str] = ()
+    running: Mapping[str, int] = field(default_factory=dict)
+    deaf: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     need: int = 0
     elapsed: float = 0.0
@@ -164,6 +173,7 @@ def _cluster(here: Facts, cluster: Cluster) -> Iterator[Finding]:
     yield from _interfaces(cluster)
     yield from _reach(cluster)
     yield from _memory(cluster)
+    yield from _occupied(cluster)
     yield from _clocks(here, cluster)
     yield from _names(cluster)
     trimmed = [f for f in cluster.workers.values() if f["environment"]["MALLOC_TRIM_THRESHOLD_"]]
@@ -252,6 +262,13 @@ def _interfaces(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _reach(cluster: Cluster) -> Iterator[Finding]:
+    for address, why in cluster.deaf.items():
+        yield Finding(
+            "error",
+            f"Worker {address} cannot listen as a rank does: {why}",
+            "Its address has to be one of its machine, not of a router or a container's host "
+            "(--contact-address), and a port has to be free (Dask's setting accelerando.ports).",
+        )
     for address, others in cluster.unreachable.items():
         if others:
             yield Finding(
@@ -306,6 +323,25 @@ def _memory(cluster: Cluster) -> Iterator[Finding]:
             f"{'with' if cluster.need else 'without'} its data and model takes about "
             f"{_megabytes(short[first])}, and Dask ends a worker at 95 % of its limit.",
             "Start workers with a larger --memory-limit (0 for none), or fewer of them.",
+        )
+
+
+def _occupied(cluster: Cluster) -> Iterator[Finding]:
+    """Report workers on which no rank could start now."""
+    if cluster.paused:
+        yield Finding(
+            "warning",
+            f"Dask has paused {_some(list(cluster.paused))}: their memory limits are nearly used "
+            "up.",
+            "A paused worker begins no task. Start workers with a larger --memory-limit (0 for "
+            "none), or delete what is kept there.",
+        )
+    threads = cluster.threads
+    if busy := [w for w, number in cluster.running.items() if number >= threads.get(w, 1)]:
+        yield Finding(
+            "warning",
+            f"All threads of {_some(busy)} are busy with tasks.",
+            "A rank starts there when one of them ends.",
         )
 
 

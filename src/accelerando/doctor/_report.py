@@ -19,6 +19,7 @@ from accelerando.doctor._findings import Cluster, Facts, Finding, examine
 
 MAX_CONNECTED = 16  # workers that try to connect to each other
 CONNECT_SECONDS = 3.0
+IMPORT_SECONDS = 60.0  # for a worker that answers and then imports PyTorch from a slow disk
 MARKS = {"error": "error  ", "warning": "warning", "note": "note   "}
 
 
@@ -73,13 +74,16 @@ def gather_cluster(
 
 def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
     infos = workers_of(client)
+    found = _ask_workers(client, list(infos), timeout, _facts.answer)
     before = time.monotonic()
-    found = _ask_workers(client, list(infos), timeout, _facts.gather_there)
+    answering = [worker for worker, answer in found.items() if answer is True]
+    found |= _ask_workers(client, answering, timeout + IMPORT_SECONDS, _facts.gather_there)
     scheduler = client.run_on_scheduler(_facts.gather_there)
     elapsed = time.monotonic() - before
     workers = {address: facts for address, facts in found.items() if isinstance(facts, dict)}
     tried = list(workers)[:MAX_CONNECTED]
     unreachable, blocked, here, beyond = {}, {}, "", ""
+    deaf: dict[str, str] = {}
     if tried:
         open_seconds = 3 * CONNECT_SECONDS + 3 * timeout  # until all have knocked
         chosen = port_range()
@@ -90,6 +94,7 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
             beyond = ports.pop("scheduler")
             host = host_towards(client.scheduler.address)
             ports["here"] = here = _facts.listen(open_seconds, chosen, host)
+        deaf = {w: port for w, port in ports.items() if w in workers and "tcp://" not in port}
         listening = [port for port in ports.values() if str(port).startswith("tcp://")]
         words = (tried, listening, CONNECT_SECONDS)
         knocked = _ask_workers(client, tried, CONNECT_SECONDS + timeout, _facts.knock, *words)
@@ -105,6 +110,12 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
         here=here,
         beyond=beyond,
         silent={address: text for address, text in found.items() if isinstance(text, str)},
+        deaf=deaf,
+        paused=[address for address, info in infos.items() if info.get("status") == "paused"],
+        running={
+            address: int(info.get("metrics", {}).get("task_counts", {}).get("executing", 0))
+            for address, info in infos.items()
+        },
         limits={address: int(info.get("memory_limit") or 0) for address, info in infos.items()},
         need=need,
         elapsed=elapsed,

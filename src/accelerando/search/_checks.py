@@ -26,6 +26,7 @@ from accelerando._validation import (
     is_number,
     parameter_error,
 )
+from accelerando.exceptions import UnsupportedError
 from accelerando.search._limits import limit_seconds
 from accelerando.search._parameters import SharedParameters
 from accelerando.search._pipeline import check_pipeline, is_pipeline, last_step
@@ -289,6 +290,8 @@ def choose_client(search: SharedParameters) -> Client | None:
         return None  # the estimator trains on the cluster, and must not wait for our tasks there
     if client is not None and client.asynchronous:
         raise TypeError("client must not be asynchronous, because fit waits for its results.")
+    if client is not None and client.status != "running":
+        raise UnsupportedError(str(parameter_error(search, "client", "a connected client", client)))
     return client
 
 

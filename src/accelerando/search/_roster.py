@@ -10,6 +10,7 @@ from typing import Any
 
 from distributed import Client, Future
 
+from accelerando._cluster.rank_task import Candidates
 from accelerando._dask import has_given_up, replace_lost_workers, show_demand, workers_of
 from accelerando.exceptions import ClusterError
 
@@ -55,8 +56,12 @@ def result_of(future: Future, ended: Callable[[], bool], roster: Roster) -> Any:
             return None
 
 
+def _warn(event: str, text: str) -> None:
+    warnings.warn(text, stacklevel=2)
+
+
 class Roster:
-    """The workers of a cluster that may gain and lose workers.
+    """The workers of a cluster that may gain and lose workers, and that can run a task of ours.
 
     Parameters
     ----------
@@ -78,6 +83,7 @@ class Roster:
     def __init__(self, client: Client, topic: str) -> None:
         self.client = client
         self.topic = topic
+        self.candidates = Candidates(client, _warn)
         self.threads: dict[str, int] = {}
         self.facts: dict[str, Any] = {}
         self.task_bytes = MOST_BYTES
@@ -92,9 +98,12 @@ class Roster:
         now = time.monotonic()
         if not force and now - self._refreshed <= REFRESH_SECONDS:
             return
-        self.facts = workers_of(self.client)
+        known = workers_of(self.client)
         if has_given_up(self.client):  # maybe while it was asked, and then it knows no workers
             raise ClusterError("The scheduler is gone.")  # the search says more about it
+        # What Dask has paused while it trains goes on when its memory is free again.
+        fit = self.candidates.among(known, occupied=self.threads)
+        self.facts = {worker: known[worker] for worker in fit}
         self.threads = {a: worker["nthreads"] for a, worker in self.facts.items()}
         memory = [
             facts["memory_limit"] / facts["nthreads"]
@@ -105,7 +114,7 @@ class Roster:
         self._refreshed = now
         if now - self._replaced_at > REPLACE_SECONDS:
             self._replaced_at = now
-            replace_lost_workers(self.client, len(self.threads))
+            replace_lost_workers(self.client, len(known))
         if self.threads:
             self._present_at = now
         elif now - self._present_at > WARN_SECONDS:

@@ -4,7 +4,7 @@ import pytest
 
 from accelerando._cluster.driver import losses
 from accelerando._cluster.driver.pool import Turn
-from accelerando._cluster.driver.state import Fail, Phase, RaiseFrom
+from accelerando._cluster.driver.state import CancelTask, Fail, Phase, RaiseFrom
 from accelerando._cluster.messages import (
     Close,
     ProgressSeen,
@@ -206,3 +206,30 @@ def test_a_lost_worker_or_an_update_in_between_is_no_firewall():
     before = fit.state.unformed
     fit.end("lost", update=0, begun=False, ranks=["rank-0"])
     assert fit.state.unformed == before
+
+
+def test_workers_that_start_no_rank_are_awaited_as_long_as_missing_ones():
+    """Their threads may be busy with the tasks of somebody else, for hours."""
+    fit = Fit(ranks=2, worker_timeout=300.0)
+    fit.epoch()
+    fit.on(Surveyed(("a", "b")), after=181)
+    assert texts(fit, "silent") == [
+        "The rank on a has not started for 180 s.", "The rank on b has not started for 180 s.",
+    ]  # fmt: skip
+    for _ in range(299):
+        fit.on(Surveyed(("a", "b")), after=1)
+    assert fit.phase is Phase.GATHERING
+    assert not any(isinstance(action, CancelTask) for action in fit.all), "they wait for a thread"
+    fit.on(Surveyed(("a", "b")), after=2)
+    assert isinstance(fit.all[-1], Fail)
+
+
+def test_a_rank_that_starts_late_is_used():
+    fit = Fit(ranks=2)
+    fit.epoch()
+    fit.on(Surveyed(("a", "b")), after=181)
+    fit.on(RankReady("rank-1"), after=30)
+    assert fit.phase is Phase.TRAINING
+    assert fit.state.members == ("rank-1",)
+    did = fit.on(RankReady("rank-0"))
+    assert any("Pause" in one for one in did), "it joins"

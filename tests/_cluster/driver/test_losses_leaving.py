@@ -214,3 +214,15 @@ def test_a_rank_that_leaves_evaluates_only_if_nobody_else_can():
     fit.on(BatchesEvaluated("rank-1", "valid/3"))
     fit.on(LeaveRequested("b"))
     assert len(fit.on(EvaluateBatches(4, 10))) == 2
+
+
+def test_workers_whose_lifetime_is_too_short_to_start_a_rank_end_the_fit():
+    fit = Fit(ranks=1, workers=0, worker_timeout=60.0)
+    fit.epoch()
+    for number in range(5 + 8):  # the first minute's may be a coincidence
+        assert fit.phase is Phase.GATHERING
+        fit.on(WorkerJoined(f"w{number}"))
+        fit.on(LeaveRequested(f"w{number}"), after=10.0)
+        fit.on(WorkerLeft(f"w{number}"))
+    assert fit.phase is Phase.IDLE
+    assert fit.all[-1].reason.startswith("8 workers left the cluster while a rank started there")

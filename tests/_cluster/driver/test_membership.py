@@ -60,6 +60,15 @@ def test_ranks_that_do_not_start_in_time_are_said():
     assert f"Ranks on {fit.state.ranks['rank-1'].worker} have not started yet." in text
 
 
+def test_ranks_on_workers_that_hang_are_said():
+    fit = Fit(ranks=2, limits={"min_workers": 2})
+    fit.epoch()
+    fit.on(RankReady("rank-0"))
+    fit.on(Surveyed(("a", "b"), hanging=("b",)))
+    [text] = texts(fit, "min_workers")
+    assert "Ranks on b have not started yet." in text
+
+
 def test_after_the_loss_of_all_the_log_names_the_update_of_the_driver():
     fit = Fit(ranks=2).start(update=40)
     fit.on(Surveyed(("x", "y")))

@@ -6,7 +6,7 @@ import pytest
 
 from accelerando._cluster.driver import scaling as module
 from accelerando._cluster.driver.run import scaling_of
-from accelerando._cluster.driver.scaling import ClusterScaling
+from accelerando._cluster.driver.scaling import ClusterScaling, remark
 from accelerando._cluster.driver.sizing import Limits
 from accelerando._cluster.driver.state import RestoreCluster, ScaleCluster, ShrinkCluster
 from accelerando.exceptions import UnsupportedError
@@ -134,12 +134,13 @@ def test_workers_that_nobody_asks_for_are_not_awaited():
 
 
 def test_a_cluster_that_was_asked_in_vain_is_remarked():
-    scaling = ClusterScaling(SimpleNamespace(scale=lambda number: None), most=4)
-    assert scaling.remark(0) == ""
+    cluster = SimpleNamespace(scale=lambda number: None)
+    scaling = ClusterScaling(cluster, most=4)
+    assert remark(scaling, cluster, 0) == ""
     scaling.ask(3, present=0, missing=3)
-    assert "was asked for 3 workers" in scaling.remark(0)
-    assert "logs of its jobs" in scaling.remark(0)
-    assert scaling.remark(1) == ""
+    assert "was asked for 3 workers" in remark(scaling, cluster, 0)
+    assert "logs of its jobs" in remark(scaling, cluster, 0)
+    assert remark(scaling, cluster, 1) == ""
 
 
 @pytest.mark.parametrize(
@@ -155,14 +156,14 @@ def test_a_cluster_that_was_asked_in_vain_is_remarked():
 )
 def test_a_fit_scales_only_where_there_is_something_to_do(cluster, most, scales):
     job = SimpleNamespace(client=SimpleNamespace(cluster=cluster), limits=Limits(max_workers=most))
-    assert (scaling_of(job, present=1) is not None) == scales
+    assert (scaling_of(job, 1, print) is not None) == scales
 
 
 def test_a_fit_does_not_begin_to_wait_for_workers_that_nobody_asks_for():
     cluster = FakeCluster(0, adaptive=SimpleNamespace(minimum=0, maximum=3))
     job = SimpleNamespace(client=SimpleNamespace(cluster=cluster), limits=Limits())
     with pytest.raises(UnsupportedError, match="The cluster adapts, may have no workers"):
-        scaling_of(job, present=0)
+        scaling_of(job, 0, print)
 
 
 def test_what_the_machine_decides_is_done():

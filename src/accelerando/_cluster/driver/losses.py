@@ -210,6 +210,8 @@ def leave_requested(turn: Turn, worker: str) -> None:
     for rank in ranks:
         status = state.ranks[rank].status
         spare = status == "ready" and state.phase is Phase.TRAINING  # members are training
+        if status == "starting" and turn.now - state.entered > state.worker_timeout:
+            state.stillborn += (worker,)  # lifetimes may be too short to start a rank
         if status == "starting" or spare:
             let_go(turn, rank)
     pool.recruit(turn)

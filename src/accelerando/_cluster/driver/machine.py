@@ -34,7 +34,7 @@ from accelerando._cluster.driver.state import (
 )
 from accelerando._cluster.messages import RankId
 
-_START_SECONDS = 180.0  # for importing torch and fetching the data; then another rank is started
+_START_SECONDS = 180.0  # to find a free thread, import torch and fetch the data
 _GATHER_SECONDS = 60.0  # the first segment waits this long for ranks that are still starting
 _SWITCH_SECONDS = 2.0  # a change of membership waits this long for further ranks
 _LOST_SECONDS = 2.0  # after a loss, the others report it within this time
@@ -356,8 +356,10 @@ def _surveyed(turn: Turn, event: messages.Surveyed) -> None:
             return
     for rank in turn.with_status("starting"):
         if turn.now - state.ranks[rank].started_at > _START_SECONDS:
-            turn.log("silent", f"The rank on {state.ranks[rank].worker} does not start.")
-            pool.drop(turn, rank)
+            turn.change(rank, status="silent")  # it is used if it starts within worker_timeout
+            state.served_at = turn.now
+            since = f"for {_START_SECONDS:g} s"
+            turn.log("silent", f"The rank on {state.ranks[rank].worker} has not started {since}.")
     pool.recruit(turn)
 
 

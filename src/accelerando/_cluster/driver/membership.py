@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from accelerando._cluster.driver.pool import Turn
 from accelerando._cluster.driver.sizing import plural
+from accelerando._cluster.driver.state import NO_STATE
 from accelerando._cluster.messages import RankId
 
 
@@ -43,14 +44,16 @@ def log_segment(turn: Turn, members: tuple[RankId, ...]) -> None:
 def _describe_starting(turn: Turn) -> str:
     """Return a sentence about the ranks that have not started yet; empty if all have.
 
-    A rank cannot start where Dask cannot fetch the data from another worker.
+    A rank cannot start where no thread is free or Dask cannot fetch the data from another worker.
     """
-    workers = [turn.state.ranks[rank].worker for rank in turn.with_status("starting")]
+    late = [turn.state.ranks[rank] for rank in turn.with_status("starting", "silent")]
+    workers = [info.worker for info in late if info.key == NO_STATE]
     if not workers:
         return ""
     return (
-        f" Ranks on {', '.join(workers[:10])} have not started yet. If they never do, workers may "
-        "be unable to reach each other: 'accelerando doctor --scheduler ADDRESS' tries every pair."
+        f" Ranks on {', '.join(workers[:10])} have not started yet. If they never do, the threads "
+        "there may be busy with other tasks, or workers unable to reach each other: 'accelerando "
+        "doctor --scheduler ADDRESS' looks at both."
     )
 
 

@@ -23,13 +23,14 @@ from accelerando._cluster.driver.collect import DriverCopy, LiveProgress
 from accelerando._cluster.driver.failures import fit_without_scheduler
 from accelerando._cluster.driver.machine import step
 from accelerando._cluster.driver.placement import ChunkAssignment
-from accelerando._cluster.driver.scaling import ClusterScaling
+from accelerando._cluster.driver.scaling import ClusterScaling, remark
 from accelerando._cluster.driver.sizing import Sizing, plural
 from accelerando._cluster.driver.state import DriverState, Phase, RankInfo
 from accelerando._cluster.job import ClusterJob
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.plugins import open_mailbox, shielded
 from accelerando._cluster.rank_task import Candidates, RankTasks
+from accelerando._cluster.remarks import remarks
 from accelerando._cluster.threads import threads_for
 from accelerando._dask import (
     Heartbeats,
@@ -73,13 +74,13 @@ def cluster_trainer(job: ClusterJob) -> Iterator[ClusterTrainer]:
         yield trainer
 
 
-def scaling_of(job: ClusterJob, present: int) -> ClusterScaling | None:
+def scaling_of(job: ClusterJob, present: int, log: Any) -> ClusterScaling | None:
     """Return what asks the cluster for workers; None if nobody can, or may."""
     cluster, most = job.client.cluster, job.limits.max_workers
     named = most if isinstance(most, int) else None
     if not can_scale(cluster) or (named is None and adaptive_of(cluster) is None):
         return None
-    scaling = ClusterScaling(cluster, named)
+    scaling = ClusterScaling(cluster, named, log)
     scaling.check(present)
     return scaling
 
@@ -106,7 +107,7 @@ class ClusterTrainer:
         self.candidates = Candidates(job.client, self.tasks.log)
         self.heartbeats = Heartbeats()
         workers = workers_of(job.client)
-        self.scaling = scaling_of(job, len(workers))
+        self.scaling = scaling_of(job, len(workers), self.tasks.log)
         self.chunks = ChunkAssignment(job.client, run, job.chunks)
         self.progress = LiveProgress(job.fit.state, job.progress)
         self.events = mailbox.events()
@@ -120,8 +121,7 @@ class ClusterTrainer:
         )
         self._result: actions.Finish | actions.Fail | actions.RaiseFrom | None = None
         self._later: list[messages.DriverEvent] = []
-        self._survey_at = 0.0
-        self._interrupted = False
+        self._survey_at, self._interrupted = 0.0, False
         self._announced: set[str] = set()
         self._memories: dict[int, Any] = {}  # of callbacks, by epoch, since the driver's model
 
@@ -250,10 +250,9 @@ class ClusterTrainer:
             self.tasks.raise_from(result.rank)
         if isinstance(result, actions.Fail):
             cause = None if result.rank is None else self.tasks.exception_of(result.rank)
-            remarks = self.candidates.remarks(self.state.stillborn)
-            if self.scaling is not None:
-                remarks += self.scaling.remark(len(self.state.workers))
-            raise ClusterError(result.reason + remarks) from cause
+            reason = result.reason + remarks(self.candidates, self.state)
+            reason += remark(self.scaling, self.job.client.cluster, len(self.state.workers))
+            raise ClusterError(reason) from cause
         return result
 
     def _without_scheduler(self, cause: str) -> ClusterError:
@@ -292,7 +291,8 @@ class ClusterTrainer:
         if now > self._survey_at:
             self._survey_at = now + _SURVEY_SECONDS
             known = workers_of(self.job.client)
-            workers, closing = self.candidates.among(known), closing_among(known)
+            occupied = {info.worker for info in self.state.ranks.values()}
+            workers, closing = self.candidates.among(known, occupied), closing_among(known)
             ended, hanging = self.tasks.ended(), self.heartbeats.missing(known)
             # Asked last: a client that gives up meanwhile sees no workers, and cancelled tasks.
             if has_given_up(self.job.client):  # the mailbox may be in this process

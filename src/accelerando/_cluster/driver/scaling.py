@@ -12,6 +12,11 @@ from accelerando._dask import adaptive_of, can_scale
 from accelerando.exceptions import UnsupportedError
 
 _AGAIN_SECONDS = 5.0  # between two requests for the same number
+_ASKED = (
+    "The cluster was asked for {} workers. Look at its queue and into the logs of its jobs: they "
+    "wait longer than worker_timeout, or end before a worker registers."
+)
+_UNASKED = " Without a number as max_workers, fit asks for none: pass one, or call cluster.scale."
 
 
 class ClusterScaling:
@@ -27,12 +32,13 @@ class ClusterScaling:
         ``client.cluster``.
     most : int or None
         ``max_workers``; None asks for nothing.
+    log : callable
+        Receives an event and a sentence if the cluster refuses.
     """
 
-    def __init__(self, cluster: Any, most: int | None) -> None:
-        self.cluster = cluster
-        self.most = most
-        self.asked, self._asked_at = 0, -math.inf
+    def __init__(self, cluster: Any, most: int | None, log: Any = lambda *_: None) -> None:
+        self.cluster, self.most, self.log = cluster, most, log
+        self.asked, self._asked_at, self.refused = 0, -math.inf, ""
         self.adaptive = adaptive_of(cluster)
         # The planned size: after the loss of a worker, the cluster is smaller for a moment.
         planned = getattr(cluster, "plan", None)
@@ -90,20 +96,23 @@ class ClusterScaling:
                 self.asked, self._asked_at = wanted, now
             elif again and hasattr(self.cluster, "plan"):
                 self._asked_at = now
-                self.cluster.scale(len(self.cluster.plan))  # as adaptive scaling does
+                self._scale(len(self.cluster.plan))  # as adaptive scaling does
         elif missing > 0 and (self.asked != wanted or again):
             if not self.asked:
                 self._before = max(self._before or 0, present)
             self.asked, self._asked_at = wanted, now
-            self.cluster.scale(max(self._before or 0, present + missing))
+            self._scale(max(self._before or 0, present + missing))
 
-    def remark(self, present: int) -> str:
-        """Return where to look if the cluster was asked for workers and has none."""
-        text = (
-            f" The cluster was asked for {self.asked} workers. Look at its queue and into the logs "
-            "of its jobs: they wait longer than worker_timeout, or end before a worker registers."
-        )
-        return text if self.asked and not present else ""
+    def _scale(self, number: int) -> None:
+        """Scale, or use a cluster that refuses (a quota, a server that is away) as it is."""
+        before, self.refused = self.refused, ""
+        try:
+            self.cluster.scale(number)
+        except Exception as error:  # of the program that starts workers
+            why = f"{type(error).__name__}: {error}".rstrip(".")
+            self.refused = f"The cluster cannot be scaled to {number} workers: {why}."
+        if self.refused not in ("", before):
+            self.log("refused", self.refused)
 
     def shrink(self, wanted: int) -> None:
         """Give back workers that were asked for and are not needed any more."""
@@ -130,4 +139,14 @@ class ClusterScaling:
         """Scale down only: to be asked for its own size makes a cluster start lost jobs again."""
         planned = getattr(self.cluster, "plan", None)
         if planned is None or len(planned) > number:
-            self.cluster.scale(number)
+            self._scale(number)
+
+
+def remark(scaling: ClusterScaling | None, cluster: Any, present: int) -> str:
+    """Return where to look if a cluster has no worker, with a blank before it, or nothing."""
+    if present:
+        return ""
+    if scaling is not None and scaling.asked:
+        return f" {scaling.refused or _ASKED.format(scaling.asked)}"
+    unnamed = scaling is None or scaling.most is None
+    return _UNASKED if unnamed and can_scale(cluster) else ""
