@@ -127,6 +127,17 @@ def test_mode_step_and_custom_step_are_skorchs(line):
     assert not torch.equal(net.module_.weight, before)
 
 
+def test_an_optimizer_that_takes_the_place_of_another_is_inspected():
+    net = regressor().initialize()
+    model = SkorchModel(net, {})
+    model.refresh()
+    assert not model.needs_closure
+    net.optimizer_ = torch.optim.LBFGS(net.module_.parameters())
+    model.refresh()
+    assert model.optimizers == [net.optimizer_]
+    assert model.needs_closure
+
+
 def test_convolutions_are_found_inside():
     assert has_convolutions(nn.Sequential(nn.ReLU(), nn.Sequential(nn.Conv2d(1, 1, 1))))
     assert not has_convolutions(nn.Sequential(nn.Linear(1, 1), nn.Conv1d(1, 1, 1)))
@@ -147,6 +158,14 @@ def test_only_callbacks_that_do_something_are_called():
     assert by_event.at("on_epoch_end", callbacks, 0) == [timer]
     # Another list of callbacks is looked through again.
     assert by_event.at("on_batch_end", [("timer", timer)], 0) == []
+
+
+def test_a_callback_that_is_appended_to_the_list_is_called_from_then_on():
+    first, second, by_event = Ends(), Ends(), CallbacksByEvent()
+    callbacks = [("first", first)]
+    assert by_event.at("on_batch_end", callbacks, 0) == [first]
+    callbacks.append(("second", second))
+    assert by_event.at("on_batch_end", callbacks, 0) == [first, second]
 
 
 def test_a_table_is_made_only_for_somebody():

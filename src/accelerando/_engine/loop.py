@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast
 
 import torch
 
@@ -108,7 +108,6 @@ class Hooks(Protocol):
         """Do what comes after an update; raise to leave the epoch."""
 
 
-@runtime_checkable
 class StreamBatches(Batches, Protocol):
     """Batches of a stream, about which ranks agree before each update.
 
@@ -187,7 +186,9 @@ def train_epoch(fit: Fit) -> None:
     position = state.position
     fit.model.refresh()  # a callback may have frozen or replaced parameters
     state.components = fit.model.components
-    fit.spec = replace(fit.spec, **facts_of(fit.model))
+    facts = facts_of(fit.model)
+    if any(getattr(fit.spec, name) != fact for name, fact in facts.items()):
+        fit.spec = replace(fit.spec, **facts)
     fit.min_rows = fit.spec.min_rows * comm.batches_per_update
     comm.follow(sums=fit.spec.sums, min_rows=fit.spec.min_rows)
     state.micro_batch.verified = False  # whether a batch may be divided
@@ -195,7 +196,7 @@ def train_epoch(fit: Fit) -> None:
         state.ema.begin_epoch()
     comm.begin_epoch(state)
     batches = fit.feed.epoch(state.seed, position.epoch, position.cursor, comm.shard)
-    stream = batches if isinstance(batches, StreamBatches) else None
+    stream = cast("StreamBatches", batches) if hasattr(batches, "join") else None
     if stream is not None:
         stream.join(comm.sum, state.stream)
     while True:

@@ -64,7 +64,7 @@ def step(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
     lr = fit.state.lr(plan.lr_scale)
     if not model.module.training:
         model.train(True)
-    weights = _weights_of(fit, batch)
+    weights = None if fit.spec.weights is None else _weights_of(fit.spec.weights, batch)
     # A non-finite update must not leave its statistics in BatchNorm.
     buffers = [buffer.clone() for buffer in model.buffers]
     evaluations: list[tuple[Gradient, float, float]] = []
@@ -220,11 +220,9 @@ def _forward_backward(
     return loss if comm.alone else loss.detach(), y_pred
 
 
-def _weights_of(fit: Fit, batch: Batch) -> torch.Tensor | None:
-    if fit.spec.weights is None:
-        return None
+def _weights_of(weights: torch.Tensor, batch: Batch) -> torch.Tensor:
     assert batch.rows is not None
-    return fit.spec.weights[torch.from_numpy(batch.rows)]
+    return weights[torch.from_numpy(batch.rows)]
 
 
 def grad_norm(parameters: Sequence[torch.Tensor], zeros: list[torch.Tensor] | None = None) -> float:
@@ -232,17 +230,16 @@ def grad_norm(parameters: Sequence[torch.Tensor], zeros: list[torch.Tensor] | No
 
     Parameters whose gradient is zero are appended to `zeros`.
     """
-    gradients, squared = [], 0.0
+    squared = 0.0
     for parameter in parameters:
         gradient = parameter.grad
         if gradient is None:
             continue
-        gradients.append(gradient)
         if gradient.is_sparse or not gradient.is_contiguous():
             square = _norm(gradient) ** 2
         else:
             # A dot product reads memory once and stays in one thread: half the time of a norm.
-            flat = gradient.view(-1)
+            flat = gradient.flatten()
             square = flat.dot(flat).item()
         squared += square
         if square == 0.0 and zeros is not None:
@@ -250,7 +247,7 @@ def grad_norm(parameters: Sequence[torch.Tensor], zeros: list[torch.Tensor] | No
     if math.isfinite(squared):
         return math.sqrt(squared)
     # Squares overflow long before the gradients do; in half precision very long before.
-    return math.hypot(*(_norm(gradient) for gradient in gradients))
+    return math.hypot(*(_norm(p.grad) for p in parameters if p.grad is not None))
 
 
 def _norm(gradient: torch.Tensor) -> float:

@@ -283,10 +283,11 @@ class AdaptiveNet(Results, ConfiguredNet):
             trainer.train_epoch()
             state.end_epoch()
             position = state.position
-            self.history.record("train_batch_count", len(self.history[-1, "batches"]))
+            row = last_row(self.history_)
+            row["train_batch_count"] = len(row["batches"])
             step = self._validation_step(None if valid is None else trainer.evaluate())
             self.run_single_epoch(valid, False, "valid", step, **fit.spec.fit_params)
-            checks.look_at_epoch(position.update, last_row(self.history_)["batches"])
+            checks.look_at_epoch(position.update, row["batches"])
             state.seconds = fit.clock()
             state.records.epochs.add(
                 position.epoch,

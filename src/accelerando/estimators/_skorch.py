@@ -104,9 +104,11 @@ class SkorchModel:
         self.components.extras = self.extras()
         self.module = module_of(net)
         self.criterion = criterion_of(net)
-        self.optimizers = list(self.components.optimizers.values())
-        self.needs_closure = any(map(needs_closure, self.optimizers))
-        self.offers_closure = any(map(offers_closure, self.optimizers))
+        optimizers = list(self.components.optimizers.values())
+        if optimizers != getattr(self, "optimizers", None):  # signatures take long to inspect
+            self.optimizers = optimizers
+            self.needs_closure = any(map(needs_closure, optimizers))
+            self.offers_closure = any(map(offers_closure, optimizers))
         self.named_parameters = list(net.get_all_learnable_params())
         self.parameters = [parameter for _, parameter in self.named_parameters]
         self.buffers = list(self.module.buffers())
@@ -152,7 +154,7 @@ class CallbacksByEvent:
     """The callbacks that do anything at an event; calling all takes longer than a small layer."""
 
     def __init__(self) -> None:
-        self._known_for: tuple[Any, ...] = ()
+        self._known_for: tuple[Any, Any] = [], None
         self._known: dict[str, list[Callback]] = {}
 
     def __reduce__(self) -> tuple[type[CallbacksByEvent], tuple[()]]:
@@ -160,9 +162,8 @@ class CallbacksByEvent:
 
     def at(self, event: str, callbacks: list[tuple[str, Callback]], verbose: Any) -> list[Callback]:
         """Return the callbacks whose method named `event` does anything."""
-        now = (*callbacks, verbose)
-        if self._known_for != now or event == "on_epoch_begin":
-            self._known_for, self._known = now, {}
+        if self._known_for != (callbacks, verbose) or event == "on_epoch_begin":
+            self._known_for, self._known = (list(callbacks), verbose), {}
         if event not in self._known:
             self._known[event] = [
                 callback
