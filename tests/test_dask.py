@@ -247,7 +247,7 @@ def test_a_worker_without_chores_is_left_alone():
 
 def test_versions_of_workers_are_asked_without_pickles(client):
     workers = list(_dask.workers_of(client))
-    found = _dask.versions_of(client, [*workers, "tcp://127.0.0.1:1"], ["torch", "no-such"], 10)
+    found = _dask.versions_of(client, [*workers, "tcp://127.0.0.1:1"], ["torch", "no-such"], 3)
     assert set(found) == set(workers)
     here = _dask.versions_here(["torch", "no-such"])
     assert here["no-such"] is None
