@@ -76,7 +76,7 @@ class Atomo(Codec):
     atoms: str = "svd"
     method: str = "auto"
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         check_number(self, "budget", self.budget, above=0)
         check_choice(self, "atoms", self.atoms, KINDS)
         check_choice(self, "method", self.method, _METHODS)
@@ -92,8 +92,8 @@ class Atomo(Codec):
         self, numbers: torch.Tensor, limit: float, generator: torch.Generator | None
     ) -> bytes | None:
         largest = float(numbers.abs().max())
-        if 0 < largest < 1e8 * torch.finfo(numbers.dtype).tiny:
-            return None  # coefficients would be subnormal numbers, with few significant bits
+        if 0 < largest < _smallest(numbers.dtype):
+            return None
         if self.atoms == "svd":
             return self._encode_svd(numbers, limit, generator)
         budget = self._entries(numbers.numel())
@@ -143,8 +143,11 @@ class Atomo(Codec):
     def expected_error(self, tensor: torch.Tensor) -> float:
         """Return Σ λᵢ² (1/pᵢ − 1)."""
         numbers = tensor.detach().to(working_dtype(tensor.dtype))
-        if not numbers.numel():
-            return 0.0
+        largest = float(numbers.abs().max()) if numbers.numel() else 0.0
+        if largest < _smallest(numbers.dtype):
+            return 0.0  # zero, or sent as it is
+        # Squares of very large or very small numbers overflow or underflow in float32.
+        numbers = numbers / largest
         if self.atoms == "svd":
             rows, columns = matrix_shape(numbers.shape)
             if self.budget * (rows + columns) >= rows * columns:
@@ -156,7 +159,12 @@ class Atomo(Codec):
         probabilities = atom_probabilities(weights, budget).double()
         possible = probabilities > 0
         square = weights.double().square()[possible]
-        return float((square / probabilities[possible] - square).sum())
+        return float((square / probabilities[possible] - square).sum()) * largest * largest
+
+
+def _smallest(dtype: torch.dtype) -> float:
+    """Return the size below which coefficients are subnormal numbers, with few significant bits."""
+    return 1e8 * torch.finfo(dtype).tiny
 
 
 def _drawn(probabilities: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 
 from accelerando._validation import did_you_mean
@@ -39,6 +40,17 @@ def body_decoder(kind: int) -> Callable[[BodyDecoder], BodyDecoder]:
 class Compressor:
     """Base class of the values of ``compression=``: a :class:`Codec`, or PowerSGD."""
 
+    def __post_init__(self) -> None:
+        # NumPy's numbers, as a search draws them, have no `bit_length` and overflow.
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, field.name, value.item())
+        self._check()
+
+    def _check(self) -> None:
+        """Raise unless the settings are valid."""
+
     def with_settings(self, **changes: Any) -> Self:
         """Return a copy with other settings.
 
@@ -46,7 +58,7 @@ class Compressor:
         --------
         >>> from accelerando.compress import QSGD
         >>> QSGD(bits=2).with_settings(bits=4)
-        QSGD(bits=4, bucket=512, norm=2.0)
+        QSGD(bits=4, bucket=512, norm=inf)
         """
         known = [field.name for field in dataclasses.fields(self)]
         for name in sorted(set(changes) - set(known)):

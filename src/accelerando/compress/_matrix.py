@@ -31,17 +31,20 @@ class Atoms(NamedTuple):
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
     """Return the shape of the matrix that represents a gradient of this shape.
 
-    A convolution's [x, y, k, k] becomes [xy/2, 2k²] (section 3.3.5 of the dissertation), a matrix
-    keeps its shape, and a vector becomes as square as its length allows.
+    A convolution's [x, y, k, k] becomes [xy/2, 2k²] (section 3.3.5 of the dissertation). A
+    convolution with k = 1 is a matrix already, which keeps its shape, and a vector becomes as
+    square as its length allows.
 
     >>> matrix_shape((64, 32, 3, 3)), matrix_shape((10, 84)), matrix_shape((12,))
     ((1024, 18), (10, 84), (3, 4))
+    >>> matrix_shape((256, 64, 1, 1))
+    (256, 64)
     """
     n = math.prod(shape)
-    if len(shape) > 2:
+    if len(shape) > 2 and math.prod(shape[2:]) > 1:
         rows, columns = shape[0] * shape[1], math.prod(shape[2:])
         return (rows // 2, 2 * columns) if rows % 2 == 0 else (rows, columns)
-    if len(shape) == 2:
+    if len(shape) >= 2:
         return int(shape[0]), int(shape[1])
     rows = next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
     return rows, n // rows
