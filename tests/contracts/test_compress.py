@@ -74,6 +74,12 @@ CODECS = {
     "atomo svd, randomized": Row(Atomo(budget=1.5, method="randomized"), rank_one(), 1e-5),
     "atomo entries": Row(Atomo(budget=5, atoms="entries"), one_entry()),
     "atomo entries, share": Row(Atomo(budget=0.2, atoms="entries"), one_entry()),
+    "atomo, bytes": Row(Atomo(share=0.4), torch.zeros(6, 8)),
+    "atomo, bytes, vectors": Row(Atomo(share=0.3, atoms="svd"), torch.zeros(6, 8)),
+    "atomo, bytes, randomized": Row(
+        Atomo(share=0.2, atoms="svd", method="randomized"), torch.zeros(6, 8)
+    ),
+    "atomo, bytes, entries": Row(Atomo(share=0.2, atoms="entries"), torch.zeros(6, 8)),
     "atomo fourier": Row(Atomo(budget=6, atoms="fourier"), torch.ones(6, 8), 1e-6),
 }
 EVERY = pytest.mark.parametrize("name", CODECS)

@@ -32,7 +32,7 @@ class HalfPrecision(Codec):
 
     Notes
     -----
-    Rounding to the nearest number is biased, by at most 2⁻⁹ (or 2⁻¹²) of an entry.
+    Rounding to the nearest number is biased, by at most 2⁻⁸ (or 2⁻¹¹) of an entry.
 
     Examples
     --------

@@ -143,7 +143,7 @@ class Exchange:
         return self.gather(buffer)
 
     def _message(self, pieces: Sequence[Piece]) -> bytes:
-        payloads = [self._encoded(piece) for piece in pieces if not piece.whole]
+        payloads = self._encoded([piece for piece in pieces if not piece.whole])
         payloads += [
             seal(_WHOLE_KIND, flat.dtype, flat.numel(), _as_bytes(flat), raw=True)
             for flat in _flat(pieces, self.size)
@@ -152,21 +152,35 @@ class Exchange:
         total = _HEADER.size + len(lengths) + sum(map(len, payloads))
         return b"".join([_HEADER.pack(_MAGIC, len(payloads), total), lengths, *payloads])
 
-    def _encoded(self, piece: Piece) -> bytes:
-        gradient = piece.gradient / self.size
+    @property
+    def joint(self) -> bool:
+        """Whether the codec of the update divides its bytes among all gradients of a message."""
+        return isinstance(self._codec, Codec) and self._codec.joint
+
+    def _encoded(self, pieces: Sequence[Piece]) -> list[bytes]:
+        codec = self._codec
+        if isinstance(codec, ErrorFeedback):
+            return [self._with_memory(codec, piece) for piece in pieces]
+        gradients = [piece.gradient / self.size for piece in pieces]
+        if self.joint:
+            return codec.encode_all(gradients, self._seeded("".join(one.name for one in pieces)))
+        pairs = zip(pieces, gradients, strict=True)
+        return [codec.encode(one, self._seeded(piece.name)) for piece, one in pairs]
+
+    def _seeded(self, name: str) -> torch.Generator:
         # The hash of a tuple of integers is the same in every process.
-        mixed = hash((*self._seed, self.rank, zlib.crc32(piece.name.encode())))
-        self._generator.manual_seed(mixed % 2**63)
-        if isinstance(self._codec, Codec):
-            return self._codec.encode(gradient, self._generator)
+        mixed = hash((*self._seed, self.rank, zlib.crc32(name.encode())))
+        return self._generator.manual_seed(mixed % 2**63)
+
+    def _with_memory(self, codec: ErrorFeedback, piece: Piece) -> bytes:
         if piece.name in self._left:  # a rule of Adaptive chose it; others were refused before
             raise UnsupportedError(
-                f"{self._codec!r} was chosen for an update in which the optimizer evaluates "
+                f"{codec!r} was chosen for an update in which the optimizer evaluates "
                 "gradients several times. Let the rule choose a codec without memory, or use "
                 "another optimizer."
             )
-        remembered = self.memory.get(piece.name)
-        payload, left = self._codec.encode_with(gradient, remembered, self._generator)
+        gradient, remembered = piece.gradient / self.size, self.memory.get(piece.name)
+        payload, left = codec.encode_with(gradient, remembered, self._seeded(piece.name))
         self._left[piece.name] = left
         return payload
 
