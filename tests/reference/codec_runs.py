@@ -55,6 +55,9 @@ add(
     "codec",
     "QSGD, float32, BatchNorm, micro-batches",
     lambda client: compressed(
-        compress.QSGD(bits=4, norm=2.0), module__double=False, module__norm=True, micro_batch_size="auto"
+        compress.QSGD(bits=4, norm=2.0),
+        module__double=False,
+        module__norm=True,
+        micro_batch_size="auto",
     ).fit(*problem(**WIDE, dtype="float32")),
 )

@@ -207,7 +207,13 @@ class Exchange:
             whole = [(a + b)[:n] for a, b, n in zip(first, more, lengths, strict=True)]
             self._add_up(pieces, whole)
             self._decoding += time.perf_counter() - started
-        # Only now: an update that fails before is repeated with the memory that it had.
+        self._settle()
+
+    def _settle(self) -> None:
+        """Keep what was left out, now that everything has arrived.
+
+        An update that fails before is repeated with the memory that it had.
+        """
         self._before = {name: self.memory.get(name) for name in self._left}
         self.memory.update(self._left)
         self._sent = []
@@ -250,6 +256,23 @@ class Exchange:
                     part = total[at : at + piece.gradient.numel()]
                     piece.gradient.copy_(part.view(piece.gradient.shape))
                     at += piece.gradient.numel()
+
+
+def exchange_here(exchanges: Sequence[Exchange], pieces: Sequence[Sequence[Piece]]) -> None:
+    """Do in one process what several ranks would do: one exchange and its pieces for each.
+
+    The first pieces are replaced by the sums over all; the first exchange has the traffic of all.
+    """
+    first, started = exchanges[0], time.perf_counter()
+    messages = [one._message(some) for one, some in zip(exchanges, pieces, strict=True)]
+    encoded = time.perf_counter()
+    first._add_up(pieces[0], messages)
+    first._bytes = (len(exchanges) - 1) * sum(map(len, messages))
+    # On ranks, each encodes its own message, at the same time as the others.
+    first._encoding = (encoded - started) / len(exchanges)
+    first._decoding = time.perf_counter() - encoded
+    for one in exchanges:
+        one._settle()
 
 
 def _flat(pieces: Sequence[Piece], size: int) -> list[torch.Tensor]:
