@@ -37,7 +37,7 @@ class Adaptive(Compressor):
     >>> from accelerando.compress import QSGD, Adaptive
     >>> growing = Adaptive(QSGD(bits=2), lambda signals: {"bits": min(8, 2 + signals.epoch)})
     >>> growing.at(SimpleNamespace(update=900, epoch=3))
-    QSGD(bits=5, bucket=512, norm=inf)
+    QSGD(bits=5, bucket=512, norm=inf, warmup_epochs=0)
     """
 
     codec: Codec | ErrorFeedback

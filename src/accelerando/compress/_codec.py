@@ -58,7 +58,7 @@ class Compressor:
         --------
         >>> from accelerando.compress import QSGD
         >>> QSGD(bits=2).with_settings(bits=4)
-        QSGD(bits=4, bucket=512, norm=inf)
+        QSGD(bits=4, bucket=512, norm=inf, warmup_epochs=0)
         """
         known = [field.name for field in dataclasses.fields(self)]
         for name in sorted(set(changes) - set(known)):

@@ -126,6 +126,9 @@ class QSGD(Codec):
         implementations use, or 2.0 as in the paper. At equal bytes, the largest entry gives the
         smaller variance: 0.009 against 0.35 of the squared norm with four bits and 512 normal
         entries.
+    warmup_epochs : float, default=0
+        Epochs in which tensors are sent as they are, because gradients change most at the
+        beginning; 0.5 is half of the first epoch.
     coding : str, default="packed"
         Deprecated. Levels are always packed; Elias' γ code was removed.
 
@@ -150,6 +153,7 @@ class QSGD(Codec):
     bits: int = 4
     bucket: int | None = 512
     norm: float = math.inf
+    warmup_epochs: float = 0
     coding: str = field(default="packed", repr=False)
 
     def _check(self) -> None:
@@ -157,6 +161,7 @@ class QSGD(Codec):
         check(is_integer(bits, 1) and bits <= 8, self, "bits", "an integer from 1 to 8", bits)
         check_integer(self, "bucket", self.bucket, also=_NO_BUCKETS)
         check_number(self, "norm", self.norm, minimum=1, also=_LARGEST)
+        check_number(self, "warmup_epochs", self.warmup_epochs, minimum=0)
         check_choice(self, "coding", self.coding, ("packed", "elias"))
         if self.coding == "elias":
             # Both codings store the same levels: decoded tensors are equal bit for bit.

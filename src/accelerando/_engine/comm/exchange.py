@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from accelerando._decisions import Signals
+from accelerando._decisions import Signals, in_warmup
 from accelerando._engine.comm.communicator import Traffic
-from accelerando.compress import Adaptive, Codec, ErrorFeedback, decode
+from accelerando.compress import QSGD, Adaptive, Codec, ErrorFeedback, decode
 from accelerando.compress._payload import DTYPES, seal, working_dtype
 from accelerando.exceptions import PayloadError, UnsupportedError
 
@@ -98,6 +98,7 @@ class Exchange:
         given = self.compressor
         self._codec = given.codec if isinstance(given, Adaptive) else given
         self._seed = (0, 0)
+        self._whole = False
         self._clear()
 
     def begin(self, values: Mapping[str, float], seed: int) -> None:
@@ -116,6 +117,9 @@ class Exchange:
         if isinstance(self.compressor, Adaptive):
             self._codec = self.compressor.at(Signals.known(**values))
         self._seed = (seed, int(values["update"]))
+        codec = self._codec.codec if isinstance(self._codec, ErrorFeedback) else self._codec
+        warmup = codec.warmup_epochs if isinstance(codec, QSGD) else 0
+        self._whole = warmup > 0 and in_warmup(values, warmup)
         self._clear()
 
     def _clear(self) -> None:
@@ -129,11 +133,16 @@ class Exchange:
     def send(self, pieces: Sequence[Piece]) -> None:
         """Encode a message and send it; do not wait for anything."""
         started = time.perf_counter()
+        pieces = self._as_sent(pieces)
         message = self._message(pieces)
         number = len(self._sent)
         room = self._room.setdefault(number, _HEADER.size)
         self._encoding += time.perf_counter() - started
         self._sent.append((number, list(pieces), message, self._launch(message[:room], room)))
+
+    def _as_sent(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        """Return the pieces of this update, none of which is compressed during a warm-up."""
+        return [piece._replace(whole=True) for piece in pieces] if self._whole else pieces
 
     def _launch(self, content: bytes, length: int) -> Arrival:
         buffer = torch.zeros(length, dtype=torch.uint8)
@@ -264,6 +273,7 @@ def exchange_here(exchanges: Sequence[Exchange], pieces: Sequence[Sequence[Piece
     The first pieces are replaced by the sums over all; the first exchange has the traffic of all.
     """
     first, started = exchanges[0], time.perf_counter()
+    pieces = [one._as_sent(some) for one, some in zip(exchanges, pieces, strict=True)]
     messages = [one._message(some) for one, some in zip(exchanges, pieces, strict=True)]
     encoded = time.perf_counter()
     first._add_up(pieces[0], messages)

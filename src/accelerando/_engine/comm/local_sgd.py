@@ -178,7 +178,12 @@ class LocalSGD(SingleProcess):
         position = state.position
         total = total_updates(position, rows, self._min_rows, drop_last=self._drop_last)
         return Signals.known(
-            update=position.update, epoch=position.epoch, total_updates=total, lr=lr
+            update=position.update,
+            epoch=position.epoch,
+            examples=position.examples,
+            n_examples=math.nan if position.n_examples is None else position.n_examples,
+            total_updates=total,
+            lr=lr,
         )
 
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
