@@ -6,6 +6,7 @@ import torch
 from skorch.callbacks import Callback, LRScheduler
 
 from accelerando.batch_size import AdaDamp, RadaDamp
+from accelerando.compress import QSGD, ErrorFeedback, TopK
 from accelerando.exceptions import NotFiniteError, UnsupportedError
 from accelerando.monitor import LossTrend, ParameterSpread, Throughput
 from accelerando.policies import Decision
@@ -68,6 +69,17 @@ def test_ranks_are_what_virtual_ranks_are(name, digits, client):
     torch.testing.assert_close(parameters_of(real), parameters_of(virtual), **TOLERANCE)
     same_records(real, virtual)
     assert real.history[-1, "valid_loss"] == pytest.approx(virtual.history[-1, "valid_loss"], 1e-3)
+
+
+@pytest.mark.parametrize("name", ["periodic", "model, now and then", "outer"])
+@pytest.mark.parametrize("codec", [QSGD(bits=8), ErrorFeedback(TopK(0.3))], ids=["qsgd", "top-k"])
+def test_ranks_that_compress_are_what_virtual_ranks_are(name, codec, digits, client):
+    params = {"compression": codec, "max_epochs": 1}
+    virtual = net_of(STRATEGIES[name], **params).fit(*digits)
+    real = net_of(STRATEGIES[name], client, **params).fit(*digits)
+    torch.testing.assert_close(parameters_of(real), parameters_of(virtual), rtol=1e-3, atol=2e-3)
+    sent = [net.updates_frame()["bytes"].sum() for net in (real, virtual)]
+    assert sent[0] == pytest.approx(sent[1], rel=0.3)  # buffers of ranks have room to grow
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from distributed import Client
 
+from accelerando.compress import ErrorFeedback, TopK
 from accelerando.policies import Decision
 from accelerando.sync import ModelAveraging, OuterOptimizer, PeriodicAveraging
 from tests._cluster.helpers import Paced, cluster_of, kill_for_good, when
@@ -41,11 +42,18 @@ def longer(digits):
     return np.concatenate([digits[0]] * 5), np.concatenate([digits[1]] * 5)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_killed_rank_loses_only_its_own_steps(name, longer):
+COMPRESSED = {"compression": ErrorFeedback(TopK(0.1))}
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [*((name, {}) for name in STRATEGIES), ("periodic", COMPRESSED), ("outer", COMPRESSED)],
+    ids=[*STRATEGIES, "periodic, compressed", "outer, compressed"],
+)
+def test_a_killed_rank_loses_only_its_own_steps(name, params, longer):
     # A client of the address cannot ask for another worker, which may come before an update.
     with cluster_of(RANKS) as cluster, Client(cluster.scheduler_address) as client:
-        net = paced(client, STRATEGIES[name], max_epochs=6)
+        net = paced(client, STRATEGIES[name], max_epochs=6, **params)
         thread = when(net, 20, lambda: kill_for_good(cluster))
         net.fit(*longer)
         thread.join()
@@ -92,15 +100,19 @@ def nothing(signals):
 
 
 @pytest.mark.parametrize(
-    ("sync", "policies"),
+    ("sync", "policies", "params"),
     # Policies make ranks exchange numbers in every update, so that they stop in the middle of a
     # period. Those that a center pulls have not sent their last step.
-    [(PeriodicAveraging(1000), [nothing]), (ModelAveraging(2), [])],
-    ids=["periodic", "model"],
+    [
+        (PeriodicAveraging(1000), [nothing], {}),
+        (ModelAveraging(2), [], {}),
+        (PeriodicAveraging(40), [nothing], COMPRESSED),  # stops after one averaging
+    ],
+    ids=["periodic", "model", "compressed"],
 )
-def test_ctrl_c_and_continuing_is_exact(sync, policies, digits):
+def test_ctrl_c_and_continuing_is_exact(sync, policies, params, digits):
     with cluster_of(2) as cluster, Client(cluster) as client:
-        settings = {"policies": policies, "max_epochs": 8, "module__seconds": 0.01}
+        settings = {"policies": policies, "max_epochs": 8, "module__seconds": 0.01, **params}
         whole = paced(client, sync, **settings).fit(*digits)
         net = paced(client, sync, **settings)
         thread = when(net, 50, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -108,7 +120,8 @@ def test_ctrl_c_and_continuing_is_exact(sync, policies, digits):
         thread.join()
         stopped = net.position_.update
         assert 50 <= stopped < len(whole.updates_frame())
-        assert net._state_.averaging.since == (stopped if policies else 1)
+        since = stopped % sync.period if policies else 1
+        assert net._state_.averaging.since == since > 0
         net.partial_fit(*digits)
     assert torch.equal(parameters_of(net), parameters_of(whole))
     same_records(net, whole)

@@ -16,6 +16,7 @@ from accelerando.compress import (
     Adaptive,
     Atomo,
     ErrorFeedback,
+    HalfPrecision,
     PowerSGD,
     TernGrad,
     TopK,
@@ -27,11 +28,13 @@ from tests.nets import MLP, Gated, classifier, parameters_of
 
 CODECS = {
     "atomo": Atomo(budget=3),
+    "atomo, bytes": Atomo(share=0.1),
     "qsgd": QSGD(bits=4),
     "qsgd, one bucket": QSGD(bits=2, bucket=None),
     "terngrad": TernGrad(bucket=256),
     "top-k": ErrorFeedback(TopK(0.1)),
     "sign": ErrorFeedback(SignSGD()),
+    "half": ErrorFeedback(HalfPrecision()),
     "power": PowerSGD(rank=2, start=2),
     "adaptive": Adaptive(QSGD(bits=1), lambda signals: {"bits": 2 + signals.epoch}),
 }

@@ -38,7 +38,7 @@ def test_the_elias_coding_warns_and_changes_no_value():
         codec = QSGD(bits=2, coding="elias")
     assert caught[0].filename == __file__
     assert codec == QSGD(bits=2)
-    assert repr(codec) == "QSGD(bits=2, bucket=512, norm=2.0)"
+    assert repr(codec) == "QSGD(bits=2, bucket=512, norm=inf, warmup_epochs=0)"
     tensor = torch.randn(50)
     seed = torch.Generator().manual_seed
     assert codec.encode(tensor, seed(0)) == QSGD(bits=2).encode(tensor, seed(0))

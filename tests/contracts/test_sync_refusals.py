@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from accelerando.compress import QSGD
+from accelerando.compress import QSGD, PowerSGD
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import GradientNoiseScale
 from accelerando.sync import ModelAveraging, PeriodicAveraging
@@ -48,7 +48,7 @@ class OwnStep(type(classifier())):
             "pay, and here there",
         ),
         ({"sync": None, "client": Cluster()}, UnsupportedError, "are workers of the cluster"),
-        ({"compression": QSGD()}, UnsupportedError, "exchange no gradients"),
+        ({"compression": PowerSGD()}, UnsupportedError, "ranks exchange differences of parameters"),
         ({"sync": None, "compression": QSGD()}, UnsupportedError, "of all their rows at once"),
         ({"monitors": [GradientNoiseScale()]}, UnsupportedError, "own parameters"),
         ({"optimizer": torch.optim.LBFGS}, UnsupportedError, "LBFGS searches along a line"),

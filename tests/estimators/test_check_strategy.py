@@ -47,7 +47,7 @@ def test_gathering_fits_nothing_that_looks_at_parts_of_a_batch():
 
 def test_powersgd_needs_ranks():
     with pytest.raises(UnsupportedError, match="without a client there is only this process"):
-        check_compressor(net_with(), PowerSGD())
+        check_compressor(net_with(), PowerSGD(), AllReduce())
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_powersgd_needs_ranks():
 )
 def test_a_memory_does_not_fit_an_optimizer_that_compares_gradients(compressor):
     with pytest.raises(UnsupportedError, match="LBFGS evaluates gradients several times"):
-        check_compressor(net_with(torch.optim.LBFGS), compressor)
-    check_compressor(net_with(), compressor)
-    check_compressor(net_with(torch.optim.LBFGS), QSGD())
+        check_compressor(net_with(torch.optim.LBFGS), compressor, AllReduce())
+    check_compressor(net_with(), compressor, AllReduce())
+    check_compressor(net_with(torch.optim.LBFGS), QSGD(), AllReduce())
 
 
 def test_sparse_gradients_are_refused_before_training():
@@ -67,4 +67,10 @@ def test_sparse_gradients_are_refused_before_training():
         nn.Embedding, module__num_embeddings=5, module__embedding_dim=3, module__sparse=True
     ).initialize()
     with pytest.raises(UnsupportedError, match="sparse"):
-        check_compressor(net, QSGD())
+        check_compressor(net, QSGD(), AllReduce())
+
+
+def test_powersgd_adds_gradients_up_and_averaging_sends_parameters():
+    with pytest.raises(UnsupportedError, match="ranks exchange differences of parameters"):
+        check_compressor(net_with(), PowerSGD(), PeriodicAveraging(4))
+    check_compressor(net_with(), ErrorFeedback(TopK(0.1)), PeriodicAveraging(4))

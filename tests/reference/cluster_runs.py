@@ -218,9 +218,9 @@ add(
     RUNS,
     "3 ranks compress",
     "QSGD and GeoDamp",
-    lambda client: compressed(compress.QSGD(bits=4), batch_size=GEODAMP, **on(client)).fit(
-        *problem(**WIDE)
-    ),
+    lambda client: compressed(
+        compress.QSGD(bits=4, norm=2.0), batch_size=GEODAMP, **on(client)
+    ).fit(*problem(**WIDE)),
 )
 add(
     RUNS,

@@ -14,9 +14,9 @@ def more_bits(signals):
 
 # As functions: some may be gone in a later version, and the test then skips their runs.
 CODECS = {
-    "QSGD": lambda: compress.QSGD(bits=4),
+    "QSGD": lambda: compress.QSGD(bits=4, norm=2.0),
     "QSGD, one bucket, other norm": lambda: compress.QSGD(bits=2, bucket=None, norm=float("inf")),
-    "QSGD, elias": lambda: compress.QSGD(bits=2, bucket=None, coding="elias"),
+    "QSGD, elias": lambda: compress.QSGD(bits=2, bucket=None, norm=2.0, coding="elias"),
     "TernGrad": compress.TernGrad,
     "TernGrad, buckets": lambda: compress.TernGrad(bucket=256),
     "LqQuantize": lambda: compress.LqQuantize(q=2.0),
@@ -31,7 +31,7 @@ CODECS = {
     "SignSGD, error feedback": lambda: compress.ErrorFeedback(compress.SignSGD()),
     "RandomK": lambda: compress.RandomK(0.3),
     "RandomK, error feedback": lambda: compress.ErrorFeedback(compress.RandomK(0.3, rescale=False)),
-    "Adaptive": lambda: compress.Adaptive(compress.QSGD(bits=1), more_bits),
+    "Adaptive": lambda: compress.Adaptive(compress.QSGD(bits=1, norm=2.0), more_bits),
 }
 # The redesign may delete these (and nothing else).
 MAY_GO = (
@@ -55,6 +55,9 @@ add(
     "codec",
     "QSGD, float32, BatchNorm, micro-batches",
     lambda client: compressed(
-        compress.QSGD(bits=4), module__double=False, module__norm=True, micro_batch_size="auto"
+        compress.QSGD(bits=4, norm=2.0),
+        module__double=False,
+        module__norm=True,
+        micro_batch_size="auto",
     ).fit(*problem(**WIDE, dtype="float32")),
 )

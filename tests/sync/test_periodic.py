@@ -56,6 +56,10 @@ def test_a_loss_of_zero_halves_the_period():
     ("make", "message"),
     [
         (lambda: PeriodicAveraging(0), "'period' parameter of PeriodicAveraging must be an integ"),
+        (lambda: PeriodicAveraging({0: 2, 5: 0}), "or a dictionary from epochs, 0 among them"),
+        (lambda: PeriodicAveraging({1: 2}), "or a dictionary from epochs, 0 among them"),
+        (lambda: PeriodicAveraging({}), "'period' parameter of PeriodicAveraging"),
+        (lambda: PeriodicAveraging(2, warmup_epochs=-1), "'warmup_epochs' parameter"),
         (lambda: PeriodicAveraging(2, "forget"), "must be 'keep', 'average' or 'reset'"),
         (lambda: DecreasingAveraging(every_epochs=0), "'every_epochs' parameter"),
         (lambda: DecreasingAveraging(initial_period=1.5), "'initial_period' parameter"),
@@ -64,3 +68,26 @@ def test_a_loss_of_zero_halves_the_period():
 def test_wrong_settings_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_periods_may_follow_a_schedule_by_epoch():
+    strategy = PeriodicAveraging({0: 1, 2: 4, 3: 2})
+    frame = replay(strategy, {"spread": [0.1] * 8}, updates_per_epoch=2)
+    assert frame["period"].tolist() == [1, 1, 1, 1, 4, 4, 2, 2, 2]
+
+
+def test_ranks_average_in_every_update_of_the_warm_up():
+    frame = replay(
+        PeriodicAveraging(4, warmup_epochs=2), {"spread": [0.1] * 6}, updates_per_epoch=2
+    )
+    assert frame["period"].tolist() == [1, 1, 1, 1, 4, 4, 4]
+
+
+def test_half_an_epoch_of_warm_up():
+    def period(epoch, examples):
+        signals = Signals.known(epoch=epoch, examples=examples, n_examples=100.0)
+        return PeriodicAveraging(4, warmup_epochs=1.5).next_period(signals, {})
+
+    assert [period(0, 0), period(0, 99), period(1, 149), period(1, 150), period(2, 200)] == [
+        1, 1, 1, 4, 4,
+    ]  # fmt: skip

@@ -354,6 +354,7 @@ def local_communicator(spec: FitSpec, state: TrainState, feed: Feed) -> Communic
             drop_last=feed.drop_last,
             sums=spec.sums,
             watch_every=spec.control.watches_spread,
+            compressor=spec.compressor,
         )
     if spec.virtual_ranks > 1:
         learnable = [p for _, p in state.components.named_parameters() if p.requires_grad]

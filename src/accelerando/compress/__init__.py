@@ -13,6 +13,7 @@ from accelerando.compress._codec import Codec as Codec
 from accelerando.compress._codec import Compressor as Compressor
 from accelerando.compress._codec import decode as decode
 from accelerando.compress._feedback import ErrorFeedback as ErrorFeedback
+from accelerando.compress._half import HalfPrecision as HalfPrecision
 from accelerando.compress._make import as_compressor as as_compressor
 from accelerando.compress._power import PowerSGD as PowerSGD
 from accelerando.compress._quantize import QSGD as QSGD
@@ -26,6 +27,7 @@ __all__ = [
     "Atomo",
     "Codec",
     "ErrorFeedback",
+    "HalfPrecision",
     "LqQuantize",
     "PowerSGD",
     "TernGrad",

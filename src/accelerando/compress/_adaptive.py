@@ -37,13 +37,13 @@ class Adaptive(Compressor):
     >>> from accelerando.compress import QSGD, Adaptive
     >>> growing = Adaptive(QSGD(bits=2), lambda signals: {"bits": min(8, 2 + signals.epoch)})
     >>> growing.at(SimpleNamespace(update=900, epoch=3))
-    QSGD(bits=5, bucket=512, norm=2.0)
+    QSGD(bits=5, bucket=512, norm=inf, warmup_epochs=0)
     """
 
     codec: Codec | ErrorFeedback
     rule: Rule
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if not isinstance(self.codec, Codec | ErrorFeedback):
             raise TypeError(str(parameter_error(self, "codec", _CODECS, self.codec)))
         if not callable(self.rule):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 
 from accelerando._validation import did_you_mean
@@ -39,6 +40,17 @@ def body_decoder(kind: int) -> Callable[[BodyDecoder], BodyDecoder]:
 class Compressor:
     """Base class of the values of ``compression=``: a :class:`Codec`, or PowerSGD."""
 
+    def __post_init__(self) -> None:
+        # NumPy's numbers, as a search draws them, have no `bit_length` and overflow.
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.generic):
+                object.__setattr__(self, field.name, value.item())
+        self._check()
+
+    def _check(self) -> None:
+        """Raise unless the settings are valid."""
+
     def with_settings(self, **changes: Any) -> Self:
         """Return a copy with other settings.
 
@@ -46,7 +58,7 @@ class Compressor:
         --------
         >>> from accelerando.compress import QSGD
         >>> QSGD(bits=2).with_settings(bits=4)
-        QSGD(bits=4, bucket=512, norm=2.0)
+        QSGD(bits=4, bucket=512, norm=inf, warmup_epochs=0)
         """
         known = [field.name for field in dataclasses.fields(self)]
         for name in sorted(set(changes) - set(known)):
@@ -69,11 +81,14 @@ class Codec(Compressor, ABC):
     ----------
     unbiased : bool
         True if the mean of the decoded tensor over the generator's draws is the tensor itself.
+    joint : bool
+        True if what a tensor gets depends on the other tensors of :meth:`encode_all`.
     kind : int
         The number of the body's format. Codecs may share one.
     """
 
     unbiased: ClassVar[bool]
+    joint: ClassVar[bool] = False
     kind: ClassVar[int]
 
     def encode(self, tensor: torch.Tensor, generator: torch.Generator | None = None) -> bytes:
@@ -91,22 +106,35 @@ class Codec(Compressor, ABC):
         bytes
             A payload that names its format and contains a checksum.
         """
-        if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _payload.DTYPES:
-            kind = getattr(tensor, "dtype", type(tensor).__name__)
-            raise TypeError(
-                "The 'tensor' parameter of encode must be a tensor of float32, float64, float16 or "
-                f"bfloat16. Got {kind} instead. Convert it with tensor.float()."
-            )
-        dense = (tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()).cpu()
-        numbers = dense.to(_payload.working_dtype(tensor.dtype))
-        body = None
-        if numbers.numel() and bool(torch.isfinite(numbers.sum()) or numbers.isfinite().all()):
-            limit = torch.finfo(tensor.dtype).max
-            body = self._body(numbers.contiguous(), limit, generator)
+        return self.encode_all([tensor], generator)[0]
+
+    def encode_all(
+        self, tensors: Sequence[torch.Tensor], generator: torch.Generator | None = None
+    ) -> list[bytes]:
+        """Return the payload of each of several tensors.
+
+        Parameters
+        ----------
+        tensors : sequence of torch.Tensor
+            As for :meth:`encode`.
+        generator : torch.Generator, optional
+            The source of all randomness.
+        """
+        dense = [_dense(tensor) for tensor in tensors]
+        numbers = [one.to(_payload.working_dtype(one.dtype)).contiguous() for one in dense]
+        coded = [n for n, one in enumerate(numbers) if _is_finite(one)]
+        bodies: list[bytes | None] = [None] * len(dense)
+        limits = [torch.finfo(dense[n].dtype).max for n in coded]
+        found = self._bodies([numbers[n] for n in coded], limits, generator)
+        for n, body in zip(coded, found, strict=True):
+            bodies[n] = body
+        return [self._sealed(*each) for each in zip(dense, bodies, strict=True)]
+
+    def _sealed(self, dense: torch.Tensor, body: bytes | None) -> bytes:
         if body is None:
             raw = _payload.tensor_bytes(dense)
-            return _payload.seal(self.kind, tensor.dtype, dense.numel(), raw, raw=True)
-        return _payload.seal(self.kind, tensor.dtype, dense.numel(), body)
+            return _payload.seal(self.kind, dense.dtype, dense.numel(), raw, raw=True)
+        return _payload.seal(self.kind, dense.dtype, dense.numel(), body)
 
     def decode(self, payload: Buffer, shape: Sequence[int]) -> torch.Tensor:
         """Return the tensor that a payload of this kind contains, on the CPU.
@@ -125,6 +153,16 @@ class Codec(Compressor, ABC):
         """
         return _decode(payload, shape, self.kind)
 
+    def _bodies(
+        self,
+        numbers: Sequence[torch.Tensor],
+        limits: Sequence[float],
+        generator: torch.Generator | None,
+    ) -> list[bytes | None]:
+        """Encode several tensors, each as :meth:`_body` does."""
+        pairs = zip(numbers, limits, strict=True)
+        return [self._body(one, limit, generator) for one, limit in pairs]
+
     @abstractmethod
     def _body(
         self, numbers: torch.Tensor, limit: float, generator: torch.Generator | None
@@ -134,6 +172,23 @@ class Codec(Compressor, ABC):
     @abstractmethod
     def expected_error(self, tensor: torch.Tensor) -> float:
         """Return the theoretical mean of ‖decoded − tensor‖² over the generator's draws."""
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _payload.DTYPES:
+        kind = getattr(tensor, "dtype", type(tensor).__name__)
+        raise TypeError(
+            "The 'tensor' parameter of encode must be a tensor of float32, float64, float16 or "
+            f"bfloat16. Got {kind} instead. Convert it with tensor.float()."
+        )
+    return (tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()).cpu()
+
+
+def _is_finite(numbers: torch.Tensor) -> bool:
+    """Return True if there are numbers and all are finite; their sum mostly shows it."""
+    if not numbers.numel():
+        return False
+    return bool(torch.isfinite(numbers.sum()) or numbers.isfinite().all())
 
 
 def decode(payload: Buffer, shape: Sequence[int]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -22,6 +23,10 @@ class ErrorFeedback(Compressor):
     With the memory e, initially zero, an update sends C(g + e) and keeps e ← g + e − C(g + e). It
     is meant for codecs that are biased and never increase the norm, such as :class:`TopK`.
 
+    An unbiased codec is damped: it encodes (g + e) / (1 + ω), where ω is its expected error
+    relative to ‖g + e‖². Without this factor the memory would grow without bound if ω is above 1;
+    with it, the codec leaves out at most the share ω / (1 + ω) of the square (Horváth et al. 2023).
+
     This object holds settings only. The memory belongs to the caller: each rank of a cluster has
     one for every parameter that is compressed. When a rank is lost, its memory is lost: the part of
     a few past gradients that it had not sent. A rank that joins starts without a memory. The
@@ -32,13 +37,13 @@ class ErrorFeedback(Compressor):
     Parameters
     ----------
     codec : Codec
-        The codec that encodes. With an unbiased codec of large variance the memory grows without
-        bound.
+        The codec that encodes.
 
     References
     ----------
     Karimireddy et al., Error feedback fixes SignSGD and other gradient compression schemes (2019);
-    Stich et al., Sparsified SGD with memory (2018).
+    Stich et al., Sparsified SGD with memory (2018); Horváth et al., Stochastic distributed learning
+    with gradient quantization and double-variance reduction (2023).
 
     Examples
     --------
@@ -56,7 +61,7 @@ class ErrorFeedback(Compressor):
     unbiased: ClassVar[bool] = False
     codec: Codec
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         if not isinstance(self.codec, Codec):
             raise TypeError(str(parameter_error(self, "codec", _ALLOWED, self.codec)))
 
@@ -88,10 +93,19 @@ class ErrorFeedback(Compressor):
             The codec's source of randomness.
         """
         total = tensor if memory is None else tensor + memory.to(tensor)
-        payload = self.codec.encode(total, generator)
+        payload = self.codec.encode(self._damped(total), generator)
         error = total - self.codec.decode(payload, tuple(total.shape)).to(total.device)
         # A gradient that is not finite stops the training; it must not stay in the memory.
         return payload, error if bool(error.isfinite().all()) else memory
+
+    def _damped(self, total: torch.Tensor) -> torch.Tensor:
+        """Divide what an unbiased codec encodes by 1 + ω."""
+        if not self.codec.unbiased:
+            return total
+        error = self.codec.expected_error(total)
+        square = float(total.double().square().sum())
+        # Not finite: it is sent as it is, and ends the training.
+        return total * (square / (square + error)) if 0.0 < error < math.inf else total
 
     def decode(self, payload: Buffer, shape: Sequence[int]) -> torch.Tensor:
         """Decode a payload of the codec."""

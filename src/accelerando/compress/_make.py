@@ -29,7 +29,7 @@ def as_compressor(compression: Any, params: Mapping[str, Any] | None = None) -> 
     --------
     >>> from accelerando.compress import QSGD
     >>> as_compressor(QSGD, {"bits": 2})
-    QSGD(bits=2, bucket=512, norm=2.0)
+    QSGD(bits=2, bucket=512, norm=inf, warmup_epochs=0)
     """
     if compression is None and not params:
         return None

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 
 EXACT_UP_TO = 64  # columns; for more, a full decomposition takes longer than it saves
-_OVERSAMPLING = 8
 
 
 class Atoms(NamedTuple):
@@ -31,47 +30,62 @@ class Atoms(NamedTuple):
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
     """Return the shape of the matrix that represents a gradient of this shape.
 
-    A convolution's [x, y, k, k] becomes [xy/2, 2k²] (section 3.3.5 of the dissertation), a matrix
-    keeps its shape, and a vector becomes as square as its length allows.
+    A convolution's [x, y, k, k] becomes [xy/2, 2k²] (section 3.3.5 of the dissertation). A
+    convolution with k = 1 is a matrix already, which keeps its shape, and a vector becomes as
+    square as its length allows.
 
     >>> matrix_shape((64, 32, 3, 3)), matrix_shape((10, 84)), matrix_shape((12,))
     ((1024, 18), (10, 84), (3, 4))
+    >>> matrix_shape((256, 64, 1, 1))
+    (256, 64)
     """
     n = math.prod(shape)
-    if len(shape) > 2:
+    if len(shape) > 2 and math.prod(shape[2:]) > 1:
         rows, columns = shape[0] * shape[1], math.prod(shape[2:])
         return (rows // 2, 2 * columns) if rows % 2 == 0 else (rows, columns)
-    if len(shape) == 2:
+    if len(shape) >= 2:
         return int(shape[0]), int(shape[1])
     rows = next(d for d in range(math.isqrt(n), 0, -1) if n % d == 0)
     return rows, n // rows
 
 
-def decompose(matrix: torch.Tensor, budget: float, *, exact: bool | None) -> Atoms:
-    """Return rank-one atoms whose sum is the matrix; the heaviest are near singular vectors.
+def unfolded_shape(shape: Sequence[int]) -> tuple[int, int]:
+    """Return the shape of the matrix with one row per output of a layer.
 
-    For any orthonormal V, A = Σ (A vᵢ) vᵢᵀ is exact, so inaccuracies of V increase the variance
-    and never cause bias. A small matrix gets all eigenvectors of AᵀA. For a larger one, two steps
-    of subspace iteration find the leading ones, and the remainder R = A − A V Vᵀ is divided into
-    its columns: R has a flat spectrum, for which columns are little heavier than singular vectors.
+    A convolution's [x, y, k, k] becomes [x, yk²], in which few singular vectors hold most of a
+    gradient.
+
+    >>> unfolded_shape((64, 32, 3, 3)), unfolded_shape((10, 84)), unfolded_shape((12,))
+    ((64, 288), (10, 84), (3, 4))
     """
-    if matrix.shape[0] < matrix.shape[1]:
-        transposed = decompose(matrix.T, budget, exact=exact)
-        return Atoms(*_norms_left(transposed.right, transposed.left))
-    columns = matrix.shape[1]
-    rank = min(columns, math.ceil(2 * budget) + _OVERSAMPLING)
+    if len(shape) > 2:
+        return int(shape[0]), math.prod(shape[1:])
+    return matrix_shape(shape)
+
+
+def decompose(matrix: torch.Tensor, rank: int, *, exact: bool | None) -> Atoms:
+    """Return rank-one atoms whose sum is the matrix and which are orthogonal to each other.
+
+    For orthogonal atoms the error is the sum of the errors of the atoms, however their draws depend
+    on each other. A matrix with few rows or columns gets its singular vectors. A larger one gets
+    `rank` leading right vectors V by subspace iteration, and the rows of the remainder A − A V Vᵀ,
+    which are orthogonal to V.
+    """
+    if matrix.shape[0] > matrix.shape[1]:
+        found = decompose(matrix.T, rank, exact=exact)
+        return Atoms(*_norms_left(found.right, found.left))
+    rows = matrix.shape[0]
     if exact is None:
-        exact = columns <= max(EXACT_UP_TO, 2 * rank)
-    if exact:
-        # The Gram matrix costs at most half of a singular value decomposition.
-        _, vectors = torch.linalg.eigh(matrix.T @ matrix)
-        vectors = _orthonormal(vectors)
-        return Atoms(matrix @ vectors, vectors)
-    vectors = _leading(matrix, rank)
-    left = matrix @ vectors
-    rest = matrix - left @ vectors.T
-    eye = torch.eye(columns, dtype=matrix.dtype)
-    return Atoms(torch.cat([left, rest], dim=1), torch.cat([vectors, eye], dim=1))
+        exact = rows <= max(EXACT_UP_TO, 2 * rank)
+    if exact or rank >= rows:
+        _, vectors = torch.linalg.eigh(matrix @ matrix.T)
+        left = _orthonormal(vectors)
+        return Atoms(*_norms_left(left, matrix.T @ left))
+    right = _leading(matrix, rank)
+    left = matrix @ right
+    rest = matrix - left @ right.T
+    eye = torch.eye(rows, dtype=matrix.dtype)
+    return Atoms(*_norms_left(torch.cat([left, eye], dim=1), torch.cat([right, rest.T], dim=1)))
 
 
 def _leading(matrix: torch.Tensor, rank: int) -> torch.Tensor:

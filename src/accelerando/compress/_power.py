@@ -40,6 +40,6 @@ class PowerSGD(Compressor):
     rank: int = 2
     start: int = 10
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         check_integer(self, "rank", self.rank)
         check_integer(self, "start", self.start, minimum=2)

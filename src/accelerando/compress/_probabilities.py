@@ -9,16 +9,20 @@ from accelerando._validation import check_number
 _ROUNDS = 16
 
 
-def atom_probabilities(weights: torch.Tensor, budget: float) -> torch.Tensor:
+def atom_probabilities(
+    weights: torch.Tensor, budget: float, costs: torch.Tensor | None = None
+) -> torch.Tensor:
     r"""Return the probabilities that minimize the variance for an expected number of atoms.
 
     Solves
 
-    .. math:: \min_p \sum_i λ_i² / p_i \quad\text{s.t.}\quad 0 < p_i ≤ 1,\; \sum_i p_i = s:
+    .. math:: \min_p \sum_i λ_i² / p_i \quad\text{s.t.}\quad 0 < p_i ≤ 1,\; \sum_i c_i p_i = s:
 
-    The largest atoms have probability 1, the others a probability proportional to their size. The
-    number of atoms with probability 1 is the first i, counted from 0, with
-    :math:`|λ_i| (s - i) ≤ \sum_{j ≥ i} |λ_j|` in decreasing order. For gradients, the variant
+    The atoms with the largest :math:`|λ_i| / \sqrt{c_i}` have probability 1, the others a
+    probability proportional to it. With equal costs, the number of atoms with probability 1 is the
+    first i, counted from 0, with :math:`|λ_i| (s - i) ≤ \sum_{j ≥ i} |λ_j|` in decreasing order.
+    With other costs, i on the left is the cost of the atoms before, and each summand on the right
+    is :math:`\sqrt{c_j} |λ_j|`. For gradients, the variant
     without sorting (appendix D.3) needs few rounds of O(n): atoms above their share get probability
     1, and the rest of the budget is divided again. If that needs too many rounds, the atoms are
     sorted in O(n log n) and all i are compared at once.
@@ -28,8 +32,10 @@ def atom_probabilities(weights: torch.Tensor, budget: float) -> torch.Tensor:
     weights : torch.Tensor
         λ, in any order and of any sign. An atom of weight zero gets probability 0.
     budget : float
-        s, the expected number of atoms; above 0. If it is at least the number of nonzero weights,
-        all of them get probability 1.
+        s, the expected number of atoms, or their expected cost; above 0. If it is at least the cost
+        of all nonzero weights, all of them get probability 1.
+    costs : torch.Tensor, optional
+        c, above 0; one if not given.
 
     References
     ----------
@@ -44,34 +50,39 @@ def atom_probabilities(weights: torch.Tensor, budget: float) -> torch.Tensor:
     """
     check_number("atom_probabilities", "budget", budget, above=0)
     sizes = weights.detach().abs().reshape(-1)
+    if costs is not None:
+        sizes = sizes.double() / costs.double().sqrt()
     largest = sizes.max() if sizes.numel() else sizes.sum()
     if not float(largest) > 0:
-        return torch.zeros_like(sizes)
+        return torch.zeros_like(weights.reshape(-1))
     # Only ratios matter. Dividing first avoids overflow of the sums.
     sizes = (sizes / largest).double()
-    if budget >= int((sizes > 0).sum()):
+    costs = torch.ones_like(sizes) if costs is None else costs.double()
+    if budget >= float(costs[sizes > 0].sum()):
         return (sizes > 0).to(weights.dtype)
-    share = _divided(sizes, budget, _ROUNDS)
-    if share is None:
-        share = _sorted(sizes, budget)
-    return (sizes * share).clamp_(max=1.0).to(weights.dtype)
+    factor = _divided(sizes, costs, budget, _ROUNDS)
+    if factor is None:
+        factor = _sorted(sizes, costs, budget)
+    return (sizes * factor).clamp_(max=1.0).to(weights.dtype)
 
 
-def _divided(sizes: torch.Tensor, budget: float, rounds: int) -> float | None:
+def _divided(sizes: torch.Tensor, costs: torch.Tensor, budget: float, rounds: int) -> float | None:
     """Return the factor from size to probability; None if `rounds` rounds are not enough."""
-    rest, certain = sizes, 0
+    certain = 0.0
     for _ in range(rounds):
-        share = (budget - certain) / float(rest.sum())
-        above = rest * share > 1
-        more = int(above.sum())
-        if not more:
-            return share
-        rest, certain = rest[~above], certain + more
+        factor = (budget - certain) / float((costs * sizes).sum())
+        above = sizes * factor > 1
+        if not bool(above.any()):
+            return factor
+        certain += float(costs[above].sum())
+        sizes, costs = sizes[~above], costs[~above]
     return None
 
 
-def _sorted(sizes: torch.Tensor, budget: float) -> float:
-    ordered = sizes.sort(descending=True).values
-    tail = ordered.flip(0).cumsum(0).flip(0)  # from the small end: no cancellation
-    certain = int((ordered * (budget - torch.arange(len(ordered))) <= tail).int().argmax())
-    return (budget - certain) / float(tail[certain])
+def _sorted(sizes: torch.Tensor, costs: torch.Tensor, budget: float) -> float:
+    ordered, places = sizes.sort(descending=True)
+    costs = costs[places]
+    tail = (costs * ordered).flip(0).cumsum(0).flip(0)  # from the small end: no cancellation
+    left = budget - (costs.cumsum(0) - costs)
+    certain = int((ordered * left <= tail).int().argmax())
+    return float(left[certain] / tail[certain])

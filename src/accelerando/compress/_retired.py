@@ -31,7 +31,7 @@ class RandomK(Codec):
     fraction: float = 0.01
     rescale: bool = True
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         check_number(self, "fraction", self.fraction, above=0, maximum=1)
 
     @property

@@ -42,10 +42,8 @@ def encode(
     n = flat.numel()
     size = min(bucket or n, n)
     scales = _scales(flat, size, q)
-    if not float(scales.max()) <= limit:
+    if not _representable(scales, limit):
         return None
-    if bool(((scales > 0) & (scales < 256 * torch.finfo(scales.dtype).tiny)).any()):
-        return None  # levels would be subnormal numbers, with few significant bits
     found = np.empty(n, np.uint8)
     widths = torch.where(scales > 0, scales / levels, 1.0)
     negative = _negative(flat)
@@ -100,7 +98,10 @@ def expected_error(tensor: torch.Tensor, levels: int, q: float, bucket: int | No
     if not n:
         return 0.0
     size = min(bucket or n, n)
-    widths = _scales(flat, size, q).double() / levels
+    scales = _scales(flat, size, q)
+    if not _representable(scales, torch.finfo(tensor.dtype).max):
+        return 0.0  # sent as it is
+    widths = scales.double() / levels
     total = 0.0
     for start, stop, first, rows in _pieces(n, size):
         width = widths[first : first + rows, None]
@@ -108,6 +109,12 @@ def expected_error(tensor: torch.Tensor, levels: int, q: float, bucket: int | No
         fraction = steps - steps.floor()
         total += float((width**2 * fraction * (1 - fraction)).sum())
     return total
+
+
+def _representable(scales: torch.Tensor, limit: float) -> bool:
+    """Return True if no decoded value overflows, and none is a number with few significant bits."""
+    smallest = 256 * torch.finfo(scales.dtype).tiny  # below it, levels are subnormal numbers
+    return float(scales.max()) <= limit and not bool(((scales > 0) & (scales < smallest)).any())
 
 
 def _negative(flat: torch.Tensor) -> np.ndarray:

@@ -46,7 +46,7 @@ class TopK(Codec):
     kind: ClassVar[int] = KIND
     fraction: float = 0.01
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         check_number(self, "fraction", self.fraction, above=0, maximum=1)
 
     def _body(

@@ -66,10 +66,18 @@ def check_averaging(net: Any, strategy: Averaging, *, custom: bool) -> None:
         )
 
 
-def check_compressor(net: Any, compressor: Compressor | None) -> None:
-    """Refuse a compressor that does not fit the optimizer, or a single process."""
-    check_sparse(module_of(net), [getattr(net, name + "_") for name in net._optimizers])
+def check_compressor(net: Any, compressor: Compressor, strategy: Strategy) -> None:
+    """Refuse a compressor that does not fit the strategy, the optimizer or a single process."""
     inner = compressor.codec if isinstance(compressor, Adaptive) else compressor
+    if isinstance(strategy, Averaging):
+        if isinstance(inner, PowerSGD):
+            raise UnsupportedError(
+                f"compression={compressor!r} adds gradients up with all-reduces of its own, and "
+                f"with sync={type(strategy).__name__} ranks exchange differences of parameters. "
+                "Pass a codec, such as QSGD(bits=4) or ErrorFeedback(TopK(0.02))."
+            )
+        return
+    check_sparse(module_of(net), [getattr(net, name + "_") for name in net._optimizers])
     if isinstance(inner, PowerSGD) and net.client is None:
         raise UnsupportedError(
             f"compression={compressor!r} is a way to add gradients up over ranks, and without a "

@@ -156,11 +156,11 @@ def initialize(net: Any, call: Callable[[], Any]) -> None:
             )
 
 
-def check_compressor(net: Any, compressor: Any) -> None:
-    """Refuse a compressor that does not fit the optimizer, or a single process."""
+def check_compressor(net: Any, compressor: Any, strategy: Strategy) -> None:
+    """Refuse a compressor that does not fit the strategy, the optimizer or a single process."""
     from accelerando.estimators._check_strategy import check_compressor
 
-    check_compressor(net, compressor)
+    check_compressor(net, compressor, strategy)
 
 
 def all_rows(net: Any, dataset: Any) -> int:

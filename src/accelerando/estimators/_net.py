@@ -197,7 +197,7 @@ class AdaptiveNet(Results, ConfiguredNet):
             self._prepare_average()
         custom = checks.check_overrides(self, weighted=weights is not None)
         if compressor is not None:
-            checks.check_compressor(self, compressor)
+            checks.check_compressor(self, compressor, strategy)
         feed = feed_of(self, dataset, weighted=weights is not None)
         base = control.policies[0]
         measures = None if base.measures(0) is None else type(base).__name__

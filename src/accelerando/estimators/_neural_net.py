@@ -104,8 +104,9 @@ class NeuralNet(AdaptiveNet):
     data : "replicate" or "shard", default="replicate"
         Whether all workers get all rows, or ranks train on the chunks of Dask arrays they hold.
     compression : compressor of :mod:`accelerando.compress` or None, default=None
-        How gradients are encoded between ranks; a class with ``compression__x`` parameters, or
-        an instance. One process steps with what would be decoded.
+        How gradients, or with `sync` differences of parameters, are encoded between ranks; a
+        class with ``compression__x`` parameters, or an instance. One process steps with what
+        would be decoded.
     sync : strategy of :mod:`accelerando.sync` or None, default=None
         How ranks agree; a class with ``sync__x`` parameters, or an instance. None is
         ``AllReduce``: gradients are averaged in every update. The others average parameters now

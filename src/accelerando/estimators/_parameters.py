@@ -247,8 +247,9 @@ OURS = [
         "Any",
         "None",
         "compressor of :mod:`accelerando.compress` or None, default=None",
-        "How gradients are encoded between ranks; a class with ``compression__x`` parameters, or "
-        "an instance. One process steps with what would be decoded.",
+        "How gradients, or with `sync` differences of parameters, are encoded between ranks; a "
+        "class with ``compression__x`` parameters, or an instance. One process steps with what "
+        "would be decoded.",
     ),
     Parameter(
         "sync",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelerando._decisions import Signals, State
+from accelerando._decisions import Signals, State, in_warmup
 from accelerando._validation import check_integer, check_number
 from accelerando.sync._strategy import Average, Averaging, Rule, check_optimizer_state
 
@@ -31,8 +31,9 @@ class AdaptiveAveraging(Averaging):
         The part of the fit in which C₂ is sampled, K_s / K.
     low, high : float
         The period stays if the ratio of the spread to γ C₂ lies between them.
-    warmup_epochs : int
-        Epochs in which ranks average after every update, because the spread is largest at first.
+    warmup_epochs : float
+        Epochs in which ranks average after every update, because the spread is largest at first;
+        0.5 is half of the first epoch.
     optimizer_state : "keep", "average" or "reset"
         As for :class:`PeriodicAveraging`.
 
@@ -60,7 +61,7 @@ class AdaptiveAveraging(Averaging):
     sample: float = 0.25
     low: float = 0.7
     high: float = 1.3
-    warmup_epochs: int = 1
+    warmup_epochs: float = 1
     optimizer_state: str = "keep"
 
     def __post_init__(self) -> None:
@@ -73,18 +74,18 @@ class AdaptiveAveraging(Averaging):
                 "AdaptiveAveraging needs low < high, or the period would grow and shrink at once. "
                 f"Got low={self.low!r}, high={self.high!r}."
             )
-        check_integer(self, "warmup_epochs", self.warmup_epochs, minimum=0)
+        check_number(self, "warmup_epochs", self.warmup_epochs, minimum=0)
         check_optimizer_state(self, self.optimizer_state)
 
     def start(self) -> State:
         return {"period": self.initial_period, "c2": 0.0, "samples": 0}
 
     def next_period(self, signals: Signals, state: State) -> int:
-        return 1 if signals.epoch < self.warmup_epochs else int(state["period"])
+        return 1 if in_warmup(signals, self.warmup_epochs) else int(state["period"])
 
     def observe(self, signals: Signals, state: State) -> State:
         spread, lr = signals.spread, signals.lr
-        if math.isnan(spread) or signals.epoch < self.warmup_epochs or not lr > 0.0:
+        if math.isnan(spread) or in_warmup(signals, self.warmup_epochs) or not lr > 0.0:
             return state
         last = self.sample * signals.total_updates  # K_s; unknown while K is
         if state["samples"] == 0 or math.isnan(last) or signals.update < last:

@@ -72,13 +72,9 @@ def check_sync(net: Any, strategy: Strategy, ranks: int) -> None:
             f"ema={net.ema} averages the weights after every update, and with sync={strategy!r} "
             "every rank has weights of its own between two averagings. Leave one of them out."
         )
-    if net.compression is not None:
-        why = (
-            "ranks that average parameters exchange no gradients"
-            if averages
-            else "virtual ranks compute the gradient of all their rows at once"
-        )
+    if net.compression is not None and virtual and not averages:
         raise UnsupportedError(
-            f"compression={net.compression!r} compresses the gradients of single ranks; {why}. "
-            "Leave compression out, or train without sync and virtual_ranks."
+            f"compression={net.compression!r} compresses the gradients of single ranks; virtual "
+            "ranks compute the gradient of all their rows at once. Pass a strategy that averages "
+            "parameters, such as sync=PeriodicAveraging(8), or leave virtual_ranks out."
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from accelerando._decisions import Signals, State
-from accelerando._validation import check_integer
+from accelerando._decisions import Signals, State, in_warmup
+from accelerando._validation import check, check_integer, check_number, is_integer
 from accelerando.sync._strategy import Average, Averaging, Rule, check_optimizer_state
 
 
@@ -17,12 +18,16 @@ class PeriodicAveraging(Averaging):
 
     Parameters
     ----------
-    period : int
-        Updates between two averagings.
+    period : int or mapping of int to int
+        Updates between two averagings, or a schedule: ``{0: 2, 10: 8}`` averages every 2 updates
+        and, from epoch 10 on, every 8.
     optimizer_state : "keep", "average" or "reset"
         What happens to momentum (and Adam's moments) at an averaging: every rank keeps its own;
         they are averaged as well, which sends as many bytes again for each moment; or they restart
         from zero. The paper trains with momentum and does not say which.
+    warmup_epochs : float
+        Epochs in which ranks average after every update, because replicas diverge most at the
+        beginning; 0.5 is half of the first epoch.
 
     Notes
     -----
@@ -44,15 +49,40 @@ class PeriodicAveraging(Averaging):
     [3, 6]
     """
 
-    period: int
+    period: int | Mapping[int, int]
     optimizer_state: str = "keep"
+    warmup_epochs: float = 0
 
     def __post_init__(self) -> None:
-        check_integer(self, "period", self.period)
+        if isinstance(self.period, Mapping):
+            epochs = list(self.period)
+            check(
+                all(is_integer(epoch, 0) for epoch in epochs)
+                and all(is_integer(period, 1) for period in self.period.values())
+                and 0 in epochs,
+                self,
+                "period",
+                "an integer of at least 1, or a dictionary from epochs, 0 among them, to such "
+                "integers",
+                self.period,
+            )
+        else:
+            check_integer(self, "period", self.period)
         check_optimizer_state(self, self.optimizer_state)
+        check_number(self, "warmup_epochs", self.warmup_epochs, minimum=0)
+
+    def __repr__(self) -> str:
+        # Saved states contain this text: without a warm-up it is that of earlier versions.
+        warmup = f", warmup_epochs={self.warmup_epochs!r}" if self.warmup_epochs else ""
+        settings = f"period={self.period!r}, optimizer_state={self.optimizer_state!r}{warmup}"
+        return f"{type(self).__name__}({settings})"
 
     def next_period(self, signals: Signals, state: State) -> int:
-        return self.period
+        if self.warmup_epochs and in_warmup(signals, self.warmup_epochs):
+            return 1
+        if not isinstance(self.period, Mapping):
+            return self.period
+        return self.period[max(epoch for epoch in self.period if epoch <= signals.epoch)]
 
     def rule(self, ranks: int) -> Rule:
         return Average(self.optimizer_state)

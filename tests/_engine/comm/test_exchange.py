@@ -67,6 +67,17 @@ def test_ranks_agree_bit_for_bit_and_draw_differently():
     assert (first - gradient(0)).norm() < 0.9 * (alone - gradient(0)).norm()
 
 
+@pytest.mark.parametrize("wrap", [lambda codec: codec, ErrorFeedback], ids=["codec", "memory"])
+def test_nothing_is_compressed_during_a_warm_up(wrap):
+    def work(group):
+        exchange = exchange_of(wrap(QSGD(bits=1, warmup_epochs=1)), group)
+        return [summed(exchange, [gradient(0)], update=update)[0] for update in (1, 2)]
+
+    ((warm, later), _) = on_ranks(2, work)  # epochs have two updates
+    torch.testing.assert_close(warm, gradient(0))
+    assert (later - gradient(0)).norm() > 0.1 * gradient(0).norm()
+
+
 def test_draws_depend_on_the_seed_and_the_name():
     def work(group):
         exchange = exchange_of(QSGD(bits=2), group)

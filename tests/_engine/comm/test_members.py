@@ -1,5 +1,7 @@
 """Virtual ranks: their rows, their predictions, their dropout."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -79,11 +81,16 @@ def test_dropout_depends_on_seed_update_and_rank_if_the_run_is_seeded():
 
 
 def test_nothing_is_sent_between_virtual_ranks():
-    group, tensor = VirtualGroup(3), torch.ones(2)
+    group, positions = VirtualGroup(3), [[torch.full((2,), float(n))] for n in range(3)]
     assert group.sum(1.0, 2.0) == [1.0, 2.0]
+    replicas = SimpleNamespace(n_bytes=8)
     for exchange in (PlainExchange(group), SilentExchange(group)):
-        assert exchange.start([tensor], [4.0])() == [4.0]
-    assert tensor.tolist() == [1.0, 1.0]
+        numbers, (mean,) = exchange.start(replicas, positions, [4.0])()
+        assert numbers == [4.0]
+        assert mean.tolist() == [1.0, 1.0]
+        assert exchange.take_traffic().bytes == 2 * 2 * 8  # what three ranks would send
+        assert exchange.take_traffic().bytes == 0
+    assert positions[0][0].tolist() == [0.0, 0.0]
     assert group.take_traffic() == Traffic()
     assert group.mean_seconds(2.0, 1.0) == (2.0, 0.0)
     assert not group.is_lost(RuntimeError("gloo"))

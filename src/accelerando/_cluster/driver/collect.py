@@ -256,7 +256,7 @@ class DriverCopy:
         known = [one for one in found if one]
         state.replicas = None
         if known:
-            separate = ("parameters", "optimizer_state")
+            separate = ("parameters", "optimizer_state", "memories")
             merged = {**known[0], **{name: [one[name][0] for one in known] for name in separate}}
             state.components = self.fit.model.components
             state.replicas = ReplicaSet(state.components, len(known))

@@ -123,6 +123,7 @@ class Rank:
                 sums=spec.sums,
                 watch_every=control.watches_spread,
                 exchanges_every_update=talks,
+                compressor=spec.compressor,
             )
         return DDPAllReduce(
             self.trained.model,

@@ -21,6 +21,7 @@ from accelerando._engine._torch import (
     foreach_sub,
     foreach_sub_,
 )
+from accelerando._engine.comm.communicator import Traffic
 from accelerando._engine.comm.flat_params import square_distance
 from accelerando._engine.comm.replicas import ReplicaSet, is_moment
 from accelerando._engine.data.feed import Shard
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 Rule = Average | Pull | Outer
 Waiter = Callable[[], list[float]]
 """Waits for messages; returns the sums of the numbers that were sent with them."""
+MeanWaiter = Callable[[], tuple[list[float], Tensors]]
+"""Waits for messages; returns the sums of the numbers, and the mean position."""
 
 
 class Summing(Protocol):
@@ -58,10 +61,18 @@ class Summing(Protocol):
 
 
 class TensorExchange(Protocol):
-    """How flat tensors travel to the other processes."""
+    """How the positions of replicas travel to the other processes."""
 
-    def start(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float]) -> Waiter:
-        """Start to sum tensors in place, and numbers, over the processes."""
+    def start(
+        self, replicas: ReplicaSet, positions: Sequence[Tensors], numbers: Sequence[float]
+    ) -> MeanWaiter:
+        """Start to average flat positions, and to sum numbers, over the processes."""
+
+    def begin(self, state: TrainState) -> None:
+        """Prepare an exchange: seed the draws of codecs, and choose the codec."""
+
+    def take_traffic(self) -> Traffic:
+        """Return what the positions cost since the last call."""
 
 
 def rule_for(strategy: Averaging, ranks: int) -> Rule:
@@ -125,16 +136,13 @@ class AverageRequest:
     ) -> None:
         self.replicas, self.group, self.pulled = replicas, group, pulled
         self.positions = replicas.flatten()
-        self.sums = sum_positions(self.positions)
         distances = [self._squares(replicas.center)] if pulled else []
-        self._wait = exchange.start(self.sums, [*numbers, *distances])
+        self._wait = exchange.start(replicas, self.positions, [*numbers, *distances])
 
     def wait(self) -> tuple[list[float], Averaged]:
         """Return the sums of the numbers, and the mean of the positions."""
         ranks = n_ranks(self.group)
-        numbers = self._wait()
-        means = self.sums
-        foreach_div_(means, ranks)
+        numbers, means = self._wait()
         if self.pulled:
             center = self.replicas.center
             moved = square_distance(means[: len(center)], center)
@@ -286,6 +294,20 @@ def rejoin(state: TrainState, strategy: Averaging, group: Summing, *, has_replic
     _continue_from(replicas, mean_of(replicas, group, counts=has_replica))
     if isinstance(rule, Average):
         averaging.since, averaging.count = 0, averaging.count + 1
+
+
+def agree(state: TrainState, group: Summing) -> None:
+    """Let compressed averaging begin: all ranks remember the parameters that they agree on.
+
+    If replicas differ, because they were saved without compression, they are averaged first.
+    Collective.
+    """
+    replicas = state.replicas
+    assert replicas is not None
+    if state.averaging.since:
+        _continue_from(replicas, mean_of(replicas, group))
+        state.averaging.since = 0
+    replicas.keep_reference()
 
 
 def _continue_from(replicas: ReplicaSet, flat: Sequence[torch.Tensor]) -> None:

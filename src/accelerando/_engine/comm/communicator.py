@@ -40,6 +40,15 @@ class Traffic(NamedTuple):
     encode_seconds: float = 0.0
     decode_seconds: float = 0.0
 
+    def plus(self, other: Traffic) -> Traffic:
+        """Return the sum of two costs."""
+        return Traffic(
+            self.bytes + other.bytes,
+            self.wait_seconds + other.wait_seconds,
+            self.encode_seconds + other.encode_seconds,
+            self.decode_seconds + other.decode_seconds,
+        )
+
 
 class PartNorms(NamedTuple):
     """Gradient norms of the parts of a batch, from which noise is estimated.

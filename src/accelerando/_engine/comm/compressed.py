@@ -71,8 +71,9 @@ def make_hook(
 class CodecHook:
     """All-gather of encoded gradients.
 
-    A bucket is encoded and sent as soon as DDP has filled it, while the backward pass continues.
-    The messages of the others are awaited and decoded with the last bucket. The thread of the
+    A bucket is encoded and sent as soon as DDP has filled it, while the backward pass continues; a
+    codec that divides its bytes among all layers waits for the last bucket. The messages of the
+    others are awaited and decoded with the last bucket. The thread of the
     backward pass launches all collective operations, in the order of the buckets, as it does those
     of BatchNorm: in any other order they could cross on another rank.
 
@@ -102,23 +103,25 @@ class CodecHook:
         self.exchange = Exchange(compressor, *group.shard, gather, memory)
         self.remembers = not isinstance(compressor, Codec)
         self._open: list[tuple[Any, torch.Tensor]] = []
+        self._pieces: list[Piece] = []  # not sent yet
 
     @property
     def traffic(self) -> Traffic:
         return self.exchange.traffic
 
     def begin(self, values: Mapping[str, float], seed: int) -> None:
-        self._open = []
+        self._open, self._pieces = [], []
         self.exchange.begin(values, seed)
 
     def __call__(self, bucket: Any) -> Any:
         found = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        self.exchange.send(
-            [
-                Piece(self._names[id(p)], gradient, id(p) == self._tail or is_small(p))
-                for p, gradient in found
-            ]
-        )
+        self._pieces += [
+            Piece(self._names[id(p)], gradient, id(p) == self._tail or is_small(p))
+            for p, gradient in found
+        ]
+        if bucket.is_last() or not self.exchange.joint:
+            self.exchange.send(self._pieces)
+            self._pieces = []
         future: Any = torch.futures.Future()
         self._open.append((future, bucket.buffer()))
         if bucket.is_last():
@@ -132,7 +135,7 @@ class CodecHook:
         self.exchange.forget([self._names[id(parameter)] for parameter in unused])
 
     def close(self) -> None:
-        self._open = []
+        self._open, self._pieces = [], []
 
 
 @dataclass

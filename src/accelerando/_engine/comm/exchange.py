@@ -17,9 +17,9 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from accelerando._decisions import Signals
+from accelerando._decisions import Signals, in_warmup
 from accelerando._engine.comm.communicator import Traffic
-from accelerando.compress import Adaptive, Codec, ErrorFeedback, decode
+from accelerando.compress import QSGD, Adaptive, Codec, ErrorFeedback, decode
 from accelerando.compress._payload import DTYPES, seal, working_dtype
 from accelerando.exceptions import PayloadError, UnsupportedError
 
@@ -98,6 +98,7 @@ class Exchange:
         given = self.compressor
         self._codec = given.codec if isinstance(given, Adaptive) else given
         self._seed = (0, 0)
+        self._whole = False
         self._clear()
 
     def begin(self, values: Mapping[str, float], seed: int) -> None:
@@ -116,6 +117,9 @@ class Exchange:
         if isinstance(self.compressor, Adaptive):
             self._codec = self.compressor.at(Signals.known(**values))
         self._seed = (seed, int(values["update"]))
+        codec = self._codec.codec if isinstance(self._codec, ErrorFeedback) else self._codec
+        warmup = codec.warmup_epochs if isinstance(codec, QSGD) else 0
+        self._whole = warmup > 0 and in_warmup(values, warmup)
         self._clear()
 
     def _clear(self) -> None:
@@ -129,11 +133,16 @@ class Exchange:
     def send(self, pieces: Sequence[Piece]) -> None:
         """Encode a message and send it; do not wait for anything."""
         started = time.perf_counter()
+        pieces = self._as_sent(pieces)
         message = self._message(pieces)
         number = len(self._sent)
         room = self._room.setdefault(number, _HEADER.size)
         self._encoding += time.perf_counter() - started
         self._sent.append((number, list(pieces), message, self._launch(message[:room], room)))
+
+    def _as_sent(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        """Return the pieces of this update, none of which is compressed during a warm-up."""
+        return [piece._replace(whole=True) for piece in pieces] if self._whole else pieces
 
     def _launch(self, content: bytes, length: int) -> Arrival:
         buffer = torch.zeros(length, dtype=torch.uint8)
@@ -143,7 +152,7 @@ class Exchange:
         return self.gather(buffer)
 
     def _message(self, pieces: Sequence[Piece]) -> bytes:
-        payloads = [self._encoded(piece) for piece in pieces if not piece.whole]
+        payloads = self._encoded([piece for piece in pieces if not piece.whole])
         payloads += [
             seal(_WHOLE_KIND, flat.dtype, flat.numel(), _as_bytes(flat), raw=True)
             for flat in _flat(pieces, self.size)
@@ -152,21 +161,35 @@ class Exchange:
         total = _HEADER.size + len(lengths) + sum(map(len, payloads))
         return b"".join([_HEADER.pack(_MAGIC, len(payloads), total), lengths, *payloads])
 
-    def _encoded(self, piece: Piece) -> bytes:
-        gradient = piece.gradient / self.size
+    @property
+    def joint(self) -> bool:
+        """Whether the codec of the update divides its bytes among all gradients of a message."""
+        return isinstance(self._codec, Codec) and self._codec.joint
+
+    def _encoded(self, pieces: Sequence[Piece]) -> list[bytes]:
+        codec = self._codec
+        if isinstance(codec, ErrorFeedback):
+            return [self._with_memory(codec, piece) for piece in pieces]
+        gradients = [piece.gradient / self.size for piece in pieces]
+        if self.joint:
+            return codec.encode_all(gradients, self._seeded("".join(one.name for one in pieces)))
+        pairs = zip(pieces, gradients, strict=True)
+        return [codec.encode(one, self._seeded(piece.name)) for piece, one in pairs]
+
+    def _seeded(self, name: str) -> torch.Generator:
         # The hash of a tuple of integers is the same in every process.
-        mixed = hash((*self._seed, self.rank, zlib.crc32(piece.name.encode())))
-        self._generator.manual_seed(mixed % 2**63)
-        if isinstance(self._codec, Codec):
-            return self._codec.encode(gradient, self._generator)
+        mixed = hash((*self._seed, self.rank, zlib.crc32(name.encode())))
+        return self._generator.manual_seed(mixed % 2**63)
+
+    def _with_memory(self, codec: ErrorFeedback, piece: Piece) -> bytes:
         if piece.name in self._left:  # a rule of Adaptive chose it; others were refused before
             raise UnsupportedError(
-                f"{self._codec!r} was chosen for an update in which the optimizer evaluates "
+                f"{codec!r} was chosen for an update in which the optimizer evaluates "
                 "gradients several times. Let the rule choose a codec without memory, or use "
                 "another optimizer."
             )
-        remembered = self.memory.get(piece.name)
-        payload, left = self._codec.encode_with(gradient, remembered, self._generator)
+        gradient, remembered = piece.gradient / self.size, self.memory.get(piece.name)
+        payload, left = codec.encode_with(gradient, remembered, self._seeded(piece.name))
         self._left[piece.name] = left
         return payload
 
@@ -193,7 +216,13 @@ class Exchange:
             whole = [(a + b)[:n] for a, b, n in zip(first, more, lengths, strict=True)]
             self._add_up(pieces, whole)
             self._decoding += time.perf_counter() - started
-        # Only now: an update that fails before is repeated with the memory that it had.
+        self._settle()
+
+    def _settle(self) -> None:
+        """Keep what was left out, now that everything has arrived.
+
+        An update that fails before is repeated with the memory that it had.
+        """
         self._before = {name: self.memory.get(name) for name in self._left}
         self.memory.update(self._left)
         self._sent = []
@@ -236,6 +265,24 @@ class Exchange:
                     part = total[at : at + piece.gradient.numel()]
                     piece.gradient.copy_(part.view(piece.gradient.shape))
                     at += piece.gradient.numel()
+
+
+def exchange_here(exchanges: Sequence[Exchange], pieces: Sequence[Sequence[Piece]]) -> None:
+    """Do in one process what several ranks would do: one exchange and its pieces for each.
+
+    The first pieces are replaced by the sums over all; the first exchange has the traffic of all.
+    """
+    first, started = exchanges[0], time.perf_counter()
+    pieces = [one._as_sent(some) for one, some in zip(exchanges, pieces, strict=True)]
+    messages = [one._message(some) for one, some in zip(exchanges, pieces, strict=True)]
+    encoded = time.perf_counter()
+    first._add_up(pieces[0], messages)
+    first._bytes = (len(exchanges) - 1) * sum(map(len, messages))
+    # On ranks, each encodes its own message, at the same time as the others.
+    first._encoding = (encoded - started) / len(exchanges)
+    first._decoding = time.perf_counter() - encoded
+    for one in exchanges:
+        one._settle()
 
 
 def _flat(pieces: Sequence[Piece], size: int) -> list[torch.Tensor]:

@@ -29,6 +29,7 @@ from accelerando._engine.comm.average import (
 from accelerando._engine.comm.communicator import (
     LocalBatch,
     SingleProcess,
+    Traffic,
     UpdateResult,
     all_reduce_bytes,
 )
@@ -42,6 +43,8 @@ from accelerando._engine.comm.members import (
 )
 from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.data.feed import Batch, Shard, count_batches
+from accelerando.compress import Adaptive, Codec, ErrorFeedback
+from accelerando.compress._codec import Compressor
 from accelerando.sync import Average, Averaging, Pull
 
 if TYPE_CHECKING:
@@ -74,8 +77,8 @@ class LocalSGD(SingleProcess):
     exchanges_every_update : bool
         Whether processes exchange loss and gradient norm in every update. If not, they do so when
         they average, and until then the table of updates has the numbers of this process.
-    exchange : TensorExchange, optional
-        How parameters travel; as they are by default.
+    compressor : Codec, ErrorFeedback or Adaptive, optional
+        How differences of parameters are encoded; positions travel as they are by default.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class LocalSGD(SingleProcess):
         sums: bool,
         watch_every: int = 0,
         exchanges_every_update: bool = True,
-        exchange: TensorExchange | None = None,
+        compressor: Compressor | None = None,
     ) -> None:
         super().__init__()
         self.strategy = strategy
@@ -96,7 +99,8 @@ class LocalSGD(SingleProcess):
         self.shard: Shard = members.shard
         self.ranks = self.batches_per_update = average.n_ranks(members)
         self.rule = rule_for(strategy, self.ranks)
-        self.exchange = exchange or PlainExchange(members)
+        self.compressed = compressor is not None
+        self.exchange = _exchange_for(compressor, members)
         self.exchanges_every_update = exchanges_every_update
         self.averaged = False  # in the newest update
         self.current_period = 1
@@ -135,6 +139,8 @@ class LocalSGD(SingleProcess):
         assert state.replicas is not None
         if not isinstance(self.rule, Average) and not state.replicas.center:
             state.replicas.start_center(moves=isinstance(self.rule, Pull))
+        elif self.compressed and not state.replicas.agreed:
+            average.agree(state, self.members)
 
     def show(self, state: TrainState) -> None:
         average.show(state, self.strategy, self.members)
@@ -172,7 +178,12 @@ class LocalSGD(SingleProcess):
         position = state.position
         total = total_updates(position, rows, self._min_rows, drop_last=self._drop_last)
         return Signals.known(
-            update=position.update, epoch=position.epoch, total_updates=total, lr=lr
+            update=position.update,
+            epoch=position.epoch,
+            examples=position.examples,
+            n_examples=math.nan if position.n_examples is None else position.n_examples,
+            total_updates=total,
+            lr=lr,
         )
 
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
@@ -243,7 +254,8 @@ class LocalSGD(SingleProcess):
         state.replicas.mark()
         loss, square = self._agreed
         spent = self.members.take_traffic()
-        self.traffic = spent._replace(bytes=spent.bytes + all_reduce_bytes(self._sent, self.ranks))
+        rest = Traffic(all_reduce_bytes(self._sent, self.ranks))
+        self.traffic = spent.plus(self.exchange.take_traffic()).plus(rest)
         outputs = {
             "loss": torch.tensor(loss, dtype=torch.float64),
             "y_pred": in_order(results, self._places),
@@ -296,6 +308,7 @@ class LocalSGD(SingleProcess):
 
     def _start(self, state: TrainState, numbers: Sequence[float]) -> AverageRequest:
         assert state.replicas is not None
+        self.exchange.begin(state)
         pulled = isinstance(self.rule, Pull)
         return AverageRequest(state.replicas, self.members, self.exchange, numbers, pulled=pulled)
 
@@ -318,7 +331,7 @@ class LocalSGD(SingleProcess):
         state.averaging.since = since
         state.averaging.count += 1
         self.spread, self.averaged = found.spread, True
-        self._sent += replicas.n_bytes + sum(mean.nbytes for _, mean in moments)
+        self._sent += sum(mean.nbytes for _, mean in moments)
         # Under Pull, processes send S_k among their numbers, whose bytes they count themselves.
         if not (request.pulled and self.shard.size > 1):
             self._sent += SPREAD_BYTES
@@ -351,6 +364,15 @@ class LocalSGD(SingleProcess):
     def close(self) -> None:
         self._request = None
         self.members.close()
+
+
+def _exchange_for(compressor: Compressor | None, members: Members) -> TensorExchange:
+    if compressor is None:
+        return PlainExchange(members)
+    from accelerando._engine.comm.compressed_average import CompressedExchange
+
+    assert isinstance(compressor, Codec | ErrorFeedback | Adaptive)  # others are refused before
+    return CompressedExchange(compressor, members)
 
 
 def total_updates(position: Position, rows: int, min_rows: int, *, drop_last: bool) -> float:

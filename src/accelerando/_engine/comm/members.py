@@ -8,14 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from accelerando._engine.comm.average import Summing, Waiter
-from accelerando._engine.comm.communicator import Traffic, UpdateResult, dropout_seed
+from accelerando._engine._torch import Tensors, foreach_div_
+from accelerando._engine.comm.average import MeanWaiter, Summing, Waiter, n_ranks, sum_positions
+from accelerando._engine.comm.communicator import (
+    Traffic,
+    UpdateResult,
+    all_reduce_bytes,
+    dropout_seed,
+)
+from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.data.feed import WHOLE, Batch, concatenate, map_leaves, only_tensors
 from accelerando.exceptions import UnsupportedError
+
+if TYPE_CHECKING:
+    from accelerando._engine.state import TrainState
 
 
 class Members(Summing, Protocol):
@@ -110,23 +120,43 @@ class VirtualGroup:
 
 
 class PlainExchange:
-    """Tensors travel as they are, in the message that also carries what processes agree on."""
+    """Positions travel as they are, in the message that also carries what processes agree on."""
 
     def __init__(self, members: Members) -> None:
         self.members = members
+        self._bytes = 0
 
-    def start(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float]) -> Waiter:
-        return self.members.start_exchange(numbers, tensors)
+    def begin(self, state: TrainState) -> None:
+        return None
+
+    def start(
+        self, replicas: ReplicaSet, positions: Sequence[Tensors], numbers: Sequence[float]
+    ) -> MeanWaiter:
+        sums = sum_positions(positions)
+        wait = self._start(sums, numbers)
+        ranks = n_ranks(self.members)
+        self._bytes += all_reduce_bytes(replicas.n_bytes, ranks)
+
+        def wait_for_means() -> tuple[list[float], Tensors]:
+            found = wait()
+            foreach_div_(sums, ranks)
+            return found, sums
+
+        return wait_for_means
+
+    def _start(self, sums: Tensors, numbers: Sequence[float]) -> Waiter:
+        return self.members.start_exchange(numbers, sums)
+
+    def take_traffic(self) -> Traffic:
+        sent, self._bytes = self._bytes, 0
+        return Traffic(sent)
 
 
-class SilentExchange:
-    """Tensors travel without anything else: replicas are watched, and nothing is agreed on."""
+class SilentExchange(PlainExchange):
+    """Positions travel without anything else: replicas are watched, and nothing is agreed on."""
 
-    def __init__(self, members: Members) -> None:
-        self.members = members
-
-    def start(self, tensors: Sequence[torch.Tensor], numbers: Sequence[float]) -> Waiter:
-        return partial(self.members.sum_tensors, tensors, numbers)
+    def _start(self, sums: Tensors, numbers: Sequence[float]) -> Waiter:
+        return partial(self.members.sum_tensors, sums, numbers)
 
 
 def divide(batch: Batch, replicas: int, cursor: int) -> Iterator[tuple[Batch, torch.Tensor]]:

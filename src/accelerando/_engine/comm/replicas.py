@@ -43,6 +43,10 @@ class ReplicaSet:
         State of each replica's optimizers.
     center, center_memory : list of Tensor
         The central model of strategies that have one, and its momentum, both flat; else empty.
+    reference : list of Tensor
+        The parameters on which all ranks last agreed, flat; empty unless :meth:`keep_reference`.
+    memories : list of dict
+        What error feedback of each replica has not sent yet, by parameter.
     bound : bool
         Whether the replicas belong to a live model. Those of :meth:`saved` do not.
 
@@ -67,6 +71,8 @@ class ReplicaSet:
         self.optimizer_state = [copy.deepcopy(self._live.optimizer_state()) for _ in range(here)]
         self.center: Tensors = []
         self.center_memory: Tensors = []
+        self.reference: Tensors = []
+        self.memories: list[dict[str, torch.Tensor | None]] = [{} for _ in range(here)]
         floats = set(self.flat.numbers)
         self._counters = [n for n in range(len(self.shown)) if n not in floats]
         self.mark()
@@ -80,6 +86,9 @@ class ReplicaSet:
         replicas.optimizer_state = content["optimizer_state"]
         replicas.center = content["center"]  # one tensor per parameter, not flat
         replicas.center_memory = content["center_memory"]
+        # States of versions without compressed averaging have neither.
+        replicas.reference = content.get("reference", [])
+        replicas.memories = content.get("memories", [{} for _ in replicas.tensors])
         return replicas
 
     def __len__(self) -> int:
@@ -139,7 +148,9 @@ class ReplicaSet:
         return [self.tensors[number][k] for k in self.flat.numbers]
 
     def set_all(self, flat: Sequence[torch.Tensor]) -> None:
-        """Give these values to all replicas; counters stay."""
+        """Give these values to all replicas, which agree on them; counters stay."""
+        if self.reference:
+            self.reference = [one.clone() for one in flat[: self.flat.n_parameters]]
         parts = self.flat.unflatten(flat)
         for tensors in self.tensors:
             self._copy(tensors, parts)
@@ -172,6 +183,20 @@ class ReplicaSet:
         start = torch.clone if moves else torch.zeros_like
         self.center_memory = [start(tensor) for tensor in self.center]
 
+    def keep_reference(self) -> None:
+        """Remember from now on on which parameters all ranks last agreed."""
+        if not self.reference:
+            self.reference = self.flat.flatten(self.shown[: self._live.n_parameters])
+
+    @property
+    def agreed(self) -> Tensors:
+        """The flat parameters that all ranks know: the central model, or the last average."""
+        return self.center or self.reference
+
+    def is_parameter(self, number: int) -> bool:
+        """Return True if a tensor is a parameter, and not a statistic such as BatchNorm's."""
+        return number < self._live.n_parameters
+
     # -- saving -----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
@@ -186,6 +211,8 @@ class ReplicaSet:
             "optimizer_state": self.optimizer_state,
             "center": parts(self.center),
             "center_memory": parts(self.center_memory),
+            "reference": parts(self.reference),
+            "memories": self.memories,
         }
         return {name: python_numbers(value) for name, value in content.items()}
 
@@ -195,6 +222,10 @@ class ReplicaSet:
         self.tensors = [self._like(tensors) for tensors in saved.tensors[chosen]]
         self.restore_center(saved)
         device = self._live.places[0].device
+        self.memories = [
+            {name: None if one is None else one.to(device) for name, one in memory.items()}
+            for memory in saved.memories[chosen]
+        ]
         self.optimizer_state = [
             [[_on(memory, device) for memory in memories] for memories in state]
             for state in saved.optimizer_state[chosen]
@@ -207,6 +238,7 @@ class ReplicaSet:
         """Take over the central model and its memory, if there is one."""
         self.center = self.flat.flatten(self._like(saved.center))
         self.center_memory = self.flat.flatten(self._like(saved.center_memory))
+        self.reference = self.flat.flatten(self._like(saved.reference))
 
     def _like(self, tensors: Sequence[torch.Tensor]) -> Tensors:
         """Copy saved tensors to the device and the memory layout of the live model."""
