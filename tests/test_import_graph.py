@@ -1,6 +1,7 @@
 """Imports point down, libraries stay in their rooms, private names in their adapters."""
 
 import ast
+import functools
 import importlib.util
 import re
 from pathlib import Path
@@ -15,9 +16,16 @@ spec.loader.exec_module(graph)
 MODULES = graph.modules()
 
 
+@functools.cache
+def nodes_of(path):
+    """The nodes of a module; all of them together take seconds to parse."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def third_party(path):
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             found.add(node.module.split(".")[0])
         elif isinstance(node, ast.Import):
@@ -101,9 +109,8 @@ ADAPTERS = {"_engine._torch", "_dask", "_sklearn", "estimators._skorch"}
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name not in ADAPTERS])
 def test_private_names_of_libraries_live_in_adapters(module):
-    code = MODULES[module].read_text()
     found = []
-    for node in ast.walk(ast.parse(code)):
+    for node in nodes_of(MODULES[module]):
         if isinstance(node, ast.Attribute):
             text = ast.unparse(node)
             if PRIVATE.match(text):
