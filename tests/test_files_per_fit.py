@@ -53,7 +53,9 @@ def looking():
 
 def test_the_page_says_as_many():
     page = Path(__file__).parents[1].joinpath("docs", "architecture.md").read_text()
-    assert f"at most {IN_THIS_PROCESS} of our files, a fit on a cluster of at most {TOGETHER} " in page
+    assert (
+        f"at most {IN_THIS_PROCESS} of our files, a fit on a cluster of at most {TOGETHER} " in page
+    )
 
 
 def net_with(**params):
