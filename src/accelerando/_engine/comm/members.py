@@ -15,6 +15,7 @@ import torch
 from accelerando._engine.comm.average import Summing, Waiter
 from accelerando._engine.comm.communicator import Traffic, UpdateResult, dropout_seed
 from accelerando._engine.data.feed import WHOLE, Batch, concatenate, map_leaves, only_tensors
+from accelerando._engine.runtime.process import seed_torch
 from accelerando.exceptions import UnsupportedError
 
 
@@ -78,7 +79,7 @@ class VirtualGroup:
     def seed_dropout(self, seed: int, update: int, replica: int, *, seeded: bool) -> None:
         # An unseeded run follows torch.manual_seed, as one process does.
         if seeded:
-            torch.manual_seed(dropout_seed(seed, update, replica))
+            seed_torch(dropout_seed(seed, update, replica))
 
     def sum(self, *numbers: float) -> list[float]:
         return list(numbers)
