@@ -28,8 +28,9 @@ lint: $(STAMP)   ## ruff: rules and format
 types: $(STAMP)  ## mypy, strict
 	$(BIN)/mypy
 
-unit: $(STAMP)   ## the test suite, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+# Three files at a time on two cores: tests of clusters and browsers wait for a third of their time.
+unit: $(STAMP)   ## the test suite, three files at a time
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 # Installs what no other target needs. Needs root; a test installs Debian's packages that it needs
 # (slurm-wlm, munge, openssh-server, iptables, faketime). What is missing is skipped with a reason.

@@ -6,6 +6,7 @@ are imported, it puts our classes under the names of skorch's, and it writes wha
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 
 OURS, OUTPUT, WHOLE = "SKORCH_SUITE_OURS", "SKORCH_SUITE_OUTPUT", "SKORCH_SUITE_WHOLE"
 CLASSES = (
@@ -77,7 +79,8 @@ def run(*, ours: bool, whole: bool = False) -> dict[str, str]:
     ours : bool
         Whether our classes stand in for skorch's.
     whole : bool, default=False
-        Whether the classes in ``SLOW`` run, too.
+        Whether the classes in ``SLOW`` run, too, and compiled modules get compiled C++ code. That
+        takes PyTorch a minute; without it they are traced, and the graph runs as it is.
     """
     here = Path(__file__).parent
     with tempfile.TemporaryDirectory() as folder:
@@ -125,6 +128,8 @@ def pytest_configure(config: object) -> None:
         same_time = mock.patch("time.time", float)  # float() is 0.0
         flaky.flaky = lambda *args, **kwargs: same_time  # type: ignore[attr-defined]
         sys.modules["flaky"] = flaky
+    if os.environ.get(WHOLE) != "1":
+        torch.compile = functools.partial(torch.compile, backend="eager")
     if os.environ[OURS] == "1":
         import skorch
         import skorch.classifier

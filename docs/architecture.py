@@ -7,6 +7,7 @@ fails if an import points up, or if the committed drawing is not the present one
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def room_of(module: str) -> str | None:
     return first if first in ROOMS else "base"
 
 
+@functools.cache  # a test asks for the graph and for the drawing
 def imports_of(path: Path) -> set[str]:
     """Return what a file imports of accelerando, inside functions as well, without the prefix."""
     found: set[str] = set()

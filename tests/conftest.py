@@ -7,6 +7,11 @@ import os
 import signal
 from collections import Counter
 
+# Read when NumPy, SciPy and PyTorch are loaded: one computing thread in this process and in those
+# that it starts. Two test processes with two threads each wait for each other on two cores; fits of
+# embeddings take four times as long.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
 import dask
 import hypothesis
 import numpy as np
@@ -98,7 +103,7 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture(autouse=True)
 def _one_thread_and_a_seed():
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed takes as long as many a test
     np.random.seed(0)
 
 

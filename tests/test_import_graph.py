@@ -1,6 +1,7 @@
 """Imports point down, libraries stay in their rooms, private names in their adapters."""
 
 import ast
+import functools
 import importlib.util
 import re
 from pathlib import Path
@@ -15,9 +16,16 @@ spec.loader.exec_module(graph)
 MODULES = graph.modules()
 
 
+@functools.cache
+def nodes_of(path):
+    """The nodes of a module; all of them together take seconds to parse."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def third_party(path):
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             found.add(node.module.split(".")[0])
         elif isinstance(node, ast.Import):
@@ -101,9 +109,8 @@ ADAPTERS = {"_engine._torch", "_dask", "_sklearn", "estimators._skorch"}
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name not in ADAPTERS])
 def test_private_names_of_libraries_live_in_adapters(module):
-    code = MODULES[module].read_text()
     found = []
-    for node in ast.walk(ast.parse(code)):
+    for node in nodes_of(MODULES[module]):
         if isinstance(node, ast.Attribute):
             text = ast.unparse(node)
             if PRIVATE.match(text):
@@ -119,3 +126,58 @@ def test_private_names_of_libraries_live_in_adapters(module):
 
 def test_the_drawing_in_the_documentation_is_the_present_one():
     assert graph.DRAWING.read_text() == graph.drawing(), "run `python docs/architecture.py`"
+
+
+PAGE = (SCRIPT.parent / "architecture.md").read_text()
+
+
+def test_the_page_names_files_and_classes_that_exist():
+    files = [str(path.relative_to(graph.SOURCE.parents[1])) for path in MODULES.values()]
+    files += [str(path.relative_to(graph.ROOT)) for path in graph.ROOT.glob("[tbd]*/**/*.py")]
+    named = {name for name in re.findall(r"[\w/]+\.py", PAGE) if not name.endswith("/x.py")}
+    named -= {name for name in named if name.endswith("/_x.py")}  # where a new piece goes
+    assert len(named) > 40
+    assert [name for name in named if not any(f"/{f}".endswith(f"/{name}") for f in files)] == []
+    code = "".join(path.read_text() for path in MODULES.values())
+    classes = set(re.findall(r"`([A-Z][a-z]\w+)`", PAGE))
+    assert len(classes) > 40
+    assert [name for name in classes if not re.search(rf"\b(class|def) {name}\b", code)] == []
+
+
+def test_the_walks_of_the_page_are_where_the_page_says():
+    walks = re.findall(r"^(?:(?:driver|rank) +)?(\S.*?)  +(\S+\.py)(?:  |$)", PAGE, re.MULTILINE)
+    assert len(walks) > 15
+    for calls, file in walks:
+        if calls.startswith("POST ") or calls == "worker turn":  # no names of the code
+            continue
+        code = (graph.SOURCE / file).read_text()
+        names = [re.sub(r"\(.*", "", call).split(".")[-1] for call in calls.split(" → ")]
+        assert any(re.search(rf"\b{name}\b", code) for name in names), (calls, file)
+
+
+def test_the_base_is_listed_as_it_is():
+    (row,) = re.findall(r"^\| `base` \|.*$", PAGE, re.MULTILINE)
+    base = {m.split(".")[0] for m in MODULES if graph.room_of(m) == "base" and m != "_version"}
+    assert set(re.findall(r"`(\w+)`", row)) - {"base"} == base
+
+
+def test_every_message_is_on_the_page():
+    defined = {node.name for node in nodes_of(MODULES["_cluster.messages"]) if is_class(node)}
+    table = PAGE[PAGE.index("### Messages") : PAGE.index("### The driver's phases")]
+    named = set(re.findall(r"`([A-Z]\w+)`", table)) - {"TCPStore"}
+    assert defined - named == {"TaskEnd"}  # a part of Surveyed
+    assert named <= defined
+
+
+def is_class(node):
+    return isinstance(node, ast.ClassDef)
+
+
+def test_the_page_says_which_states_are_read():
+    from accelerando._engine.checkpoint import READERS, VERSION
+
+    *first, last = READERS
+    said = (
+        f"Version {VERSION} is written; versions {', '.join(map(str, first))} and {last} are read"
+    )
+    assert said in " ".join(PAGE.split())

@@ -22,6 +22,11 @@ def test_the_public_interface_is_the_one_on_file():
     )
 
 
+def test_it_has_at_most_120_classes_and_functions():
+    named = [line for line in public_api.lines() if line.startswith(("class ", "def "))]
+    assert 100 < len(named) <= 120
+
+
 @pytest.mark.parametrize(
     "line",
     [

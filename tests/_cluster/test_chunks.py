@@ -1,6 +1,7 @@
 """Dask arrays that stay in their chunks."""
 
 import dask.array as da
+import distributed
 import numpy as np
 import pytest
 import torch
@@ -80,6 +81,16 @@ def test_regression(client, line):
     X, y = (da.from_array(part, chunks=(50, -1)) for part in line)
     net = regressor(client=client, data="shard", min_workers=2, max_workers=2).fit(X, y)
     assert net.position_.examples == 3 * 120
+
+
+def test_the_client_need_not_be_the_default_one(client, line, monkeypatch):
+    def nobody(given=None):
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr(distributed.client, "default_client", nobody)
+    X, y = (da.from_array(part, chunks=(50, -1)) for part in line)
+    net = regressor(client=client, data="shard", max_workers=1, max_epochs=1).fit(X, y)
+    assert net.position_.examples == 120
 
 
 @pytest.mark.parametrize(

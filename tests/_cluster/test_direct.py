@@ -12,9 +12,9 @@ import torch
 from accelerando._cluster import direct
 from accelerando._cluster.address import Address
 from accelerando._cluster.direct import KEY, receive_large
-from accelerando._cluster.driver import run
 from accelerando._cluster.mailbox import Mailbox, Seal
 from accelerando._cluster.plugins import serve_store
+from accelerando._engine import model
 from tests.nets import parameters_of, regressor
 
 HOST = "127.0.0.1"
@@ -126,7 +126,7 @@ def test_after_the_fit_nothing_listens(ends):
 def test_a_fit_of_a_large_model_is_the_same_and_its_states_do_not_take_the_store(
     client, line, monkeypatch
 ):
-    monkeypatch.setattr(run, "LARGE_MODEL", 1)
+    monkeypatch.setattr(model, "LARGE_MODEL", 1)
     taken, take = [], Mailbox.take
 
     def note(self, blob):

@@ -38,6 +38,16 @@ def test_a_parameter_that_two_modules_share_is_listed_once():
     assert names == ["weight", "bias", "scale"]
 
 
+def test_a_mebibyte_of_parameters_is_large():
+    def with_floats(number):
+        module = nn.Module()
+        module.weight = nn.Parameter(torch.zeros(number))
+        return Components({"module": module, "again": module})
+
+    assert with_floats(2**18).is_large
+    assert not with_floats(2**18 - 1).is_large
+
+
 def test_settings_of_parameter_groups_are_plain_values():
     parts = [nn.Linear(2, 2) for _ in range(2)]
     made = [torch.optim.Adam(part.parameters(), lr=0.25 / n) for n, part in enumerate(parts, 1)]

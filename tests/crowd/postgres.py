@@ -33,15 +33,18 @@ def _find():
 
 
 @contextmanager
-def postgres():
+def postgres(*settings):
     """URL of a fresh server with an empty database."""
-    with restartable() as (url, _):
+    with restartable(*settings) as (url, _):
         yield url
 
 
 @contextmanager
-def restartable():
-    """URL of a fresh server with an empty database, and a function that restarts the server."""
+def restartable(*settings):
+    """URL of a fresh server with an empty database, and a function that restarts the server.
+
+    `settings` are those of postgresql.conf, such as "fsync=off".
+    """
     folder = binaries()
     if folder is None:
         # Where everything can be installed a missing package is a broken set-up, not a reason.
@@ -58,8 +61,10 @@ def restartable():
         subprocess.run([*become, *map(str, command)], check=True, capture_output=True, cwd=place)
 
     try:
-        run(folder / "initdb", "-D", data, "-A", "trust", "-U", "crowd", "-E", "UTF8")
-        options = f"-p {port} -k {place} -c listen_addresses=127.0.0.1 -c max_connections=60"
+        run(folder / "initdb", "--no-sync", "-D", data, "-A", "trust", "-U", "crowd", "-E", "UTF8")
+        options = f"-p {port} -k {place}"
+        for one in ("listen_addresses=127.0.0.1", "max_connections=60", *settings):
+            options += f" -c {one}"
         run(folder / "pg_ctl", "-D", data, "-w", "-o", options, "-l", place / "log", "start")
         try:
             run(folder / "createdb", "-h", "127.0.0.1", "-p", port, "-U", "crowd", "crowd")

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from accelerando.crowd import TSTE
 from accelerando.crowd._objective import Objective
@@ -37,6 +38,23 @@ def test_lbfgs_ends_where_the_gradient_is_small():
     assert found.loss < loss(truth, 0.05)[0]
     assert found.loss == pytest.approx(loss(found.positions, 0.05)[0])
     assert np.abs(loss(found.positions, 0.05)[1]).max() < 1e-3
+
+
+def test_the_solver_has_one_thread_and_the_user_as_many_as_before():
+    def threads():
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    loss, _, truth = objective()
+    seen = set()
+
+    def noted(positions, lapse):
+        seen.update(threads())
+        return loss(positions, lapse)
+
+    with threadpool_limits(2, user_api="blas"):
+        lbfgs(noted, Solution(truth, 0.0, np.inf, 0), **settings(max_iter=2))
+        assert seen == {1}
+        assert threads() == {2}
 
 
 def test_the_scale_with_the_smallest_loss_is_chosen():

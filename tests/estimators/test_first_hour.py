@@ -638,3 +638,16 @@ def test_a_cluster_is_not_a_client(client):
     assert "must be a distributed.Client" in sentence_of(
         lambda: net_with(client=client.cluster).fit(X, Y)
     )
+
+
+class Troubled(torch.optim.SGD):
+    def __init__(self, params, **settings):
+        raise TypeError("trouble of the optimizer")
+
+
+def test_an_instance_as_module_is_not_blamed_for_other_components():
+    """Its class would need arguments, but nobody calls it."""
+    with pytest.raises(TypeError, match="trouble of the optimizer"):
+        net_with(module=nn.Linear(3, 2), optimizer=Troubled).fit(X, Y)
+    with pytest.raises(TypeError, match=r"'client' .* distributed\.Client"):
+        net_with(module=nn.Linear(3, 2), client=object()).fit(X, Y)

@@ -7,6 +7,8 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.datasets import make_classification
 
+from tests.leftovers import check_nothing_ignored, check_nothing_left
+
 
 def pytest_collection_modifyitems(items):
     """Most tests have tiny spaces on purpose; the warning about them has a test of its own."""
@@ -28,6 +30,9 @@ def two_workers():
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as cluster:
         yield cluster
+        with Client(cluster, set_as_default=False) as client:
+            check_nothing_left(client)
+            check_nothing_ignored(client)
 
 
 @pytest.fixture

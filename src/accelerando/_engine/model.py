@@ -54,6 +54,11 @@ class Components:
                     found.setdefault(id(parameter), (name, parameter))
         return list(found.values())
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the parameters are worth a way of their own from process to process."""
+        return sum(tensor.nbytes for _, tensor in self.named_parameters()) >= LARGE_MODEL
+
     def learnable(self) -> list[torch.Tensor]:
         """Return the parameters that are trained."""
         return [p for _, p in self.named_parameters() if p.requires_grad]

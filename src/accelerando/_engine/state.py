@@ -33,7 +33,7 @@ from accelerando._engine.position import (
     Position,
     plain_number,
 )
-from accelerando._engine.runtime.process import RNG_LOCK, get_rng, set_rng
+from accelerando._engine.runtime.process import RNG_LOCK, get_rng, seed_torch, set_rng
 from accelerando.sync import Averaging
 from accelerando.sync._strategy import Strategy
 
@@ -266,7 +266,7 @@ class TrainState:
             if self.rng is not None:
                 set_rng(self.rng)
             elif self.seeded:
-                torch.manual_seed(self.seed)
+                seed_torch(self.seed)
         try:
             yield
         finally:

@@ -20,6 +20,7 @@ from torch import nn
 from accelerando._engine._torch import ConstantRandomness
 from accelerando._engine.data.feed import map_leaves
 from accelerando._engine.micro_batch import is_plain_batch_norm
+from accelerando._engine.runtime.process import seed_torch
 from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _begin(reset: Reset | None) -> None:
         reset()
     random.seed(0)
     np.random.seed(0)
-    torch.manual_seed(0)
+    seed_torch(0)
 
 
 def evaluate(model: Model, X: Any, y: Any, reset: Reset | None) -> Found:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 
 from accelerando.crowd._noise import NoiseModel
 from accelerando.crowd._objective import Objective
@@ -119,9 +121,20 @@ def lbfgs(
         # Lapse rate and scale are nearly interchangeable: the last digits of the loss decide.
         tol = tol / 1000.0
     options = {"maxiter": max_iter, "ftol": tol, "gtol": tol, "maxcor": 10}
-    found = minimize(evaluate, point, jac=True, method="L-BFGS-B", options=options)
+    with _blas().limit(limits=1):
+        found = minimize(evaluate, point, jac=True, method="L-BFGS-B", options=options)
     positions, lapse = unpack(found.x)
     return Solution(positions, float(lapse), float(found.fun), int(found.nit))
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return what sets the threads of the linear algebra libraries; to find them takes a while.
+
+    The vectors of an embedding are short. Threads of OpenBLAS wait for each other in a loop: two of
+    them took 15 times as much computing time as one for 30 items, and more where cores are shared.
+    """
+    return ThreadpoolController().select(user_api="blas")
 
 
 def growing_batches(

@@ -35,7 +35,6 @@ from accelerando._engine.data.feed import ArrayFeed, Feed, unpack
 from accelerando._engine.division import refuse_on_ranks
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows, may_broadcast
-from accelerando._engine.model import LARGE_MODEL
 from accelerando._engine.runtime.process import Draws
 from accelerando.estimators._check_strategy import check_measures
 from accelerando.estimators._skorch import acts, criterion_of, has_custom_loss, module_of, overrides
@@ -263,7 +262,7 @@ _READERS = (EpochTimer, PassthroughScoring, PrintLog, ProgressBar)
 
 def needs_model(net: Any, fit: Fit) -> bool:
     """Return True if the model may be read or changed here before the next epoch, or is small."""
-    if sum(p.nbytes for _, p in fit.model.components.named_parameters()) < LARGE_MODEL:
+    if not fit.model.components.is_large:
         return True
     kind = type(net)
     own = any(callable(one) and hasattr(kind, name) for name, one in vars(net).items())

@@ -58,6 +58,8 @@ def explain_components(net: Any, error: Exception) -> None:
         params = net.get_params_for(name)
         params.pop("param_groups", None)
         check_names(name, made, params)
+        if isinstance(given, nn.Module) and not params:
+            continue  # an instance that is used as it is: `error` is about something else
         positional = (None,) if name == "optimizer" else ()
         if isinstance(error, TypeError) and (missing := _missing(made, params, *positional)):
             raise ValueError(

@@ -22,6 +22,7 @@ import numpy as np
 from distributed import Client
 from sklearn.base import BaseEstimator, clone
 
+from accelerando._engine.runtime.process import seed_torch
 from accelerando.search._data import Chunk, Data, chunk_of_call, nbytes, take_chunk
 from accelerando.search._halving import plateaued
 from accelerando.search._pipeline import copy_pipeline, is_pipeline, last_step, transform
@@ -391,6 +392,5 @@ def _seed_global_generators(*numbers: int) -> None:
     seed = hash(numbers) % (2**32 - 1)
     np.random.seed(seed)
     random.seed(seed)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(seed)
+    if "torch" in sys.modules:
+        seed_torch(seed)

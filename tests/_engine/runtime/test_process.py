@@ -36,6 +36,22 @@ def library(monkeypatch):
     return fake
 
 
+def test_a_seed_is_that_of_pytorch():
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    process.seed_torch(7)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("is_available", [True, False])
+def test_accelerators_are_seeded_where_there_are_any(monkeypatch, is_available):
+    seeds = []
+    monkeypatch.setattr(torch, "manual_seed", seeds.append)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: is_available)
+    process.seed_torch(7)
+    assert seeds == [7] * is_available
+
+
 def test_raised_inside_and_lowered_after_the_last_user(library):
     with process.keep_memory():
         assert library.calls == [(-1, 1 << 30), (-3, 1 << 30)]

@@ -15,7 +15,6 @@ import dask
 import numpy as np
 import torch
 from dask.base import tokenize
-from distributed import wait
 from torch.utils.data import Dataset, default_collate
 
 from accelerando._cluster.messages import RankId
@@ -299,7 +298,6 @@ def compute_chunks(client: Any, X: Any, y: Any, seconds: float) -> Chunks:
             "chunks of X and y. Workers are asked for when training begins: start one before fit, "
             "for example with cluster.scale(1)."
         ) from error
-    wait(futures)
     lengths = client.gather(client.map(_length, futures, pure=False))
     classes = None
     if y.dtype.kind in "iub":

@@ -43,7 +43,6 @@ from accelerando._dask import (
     workers_of,
 )
 from accelerando._engine._torch import unpack
-from accelerando._engine.model import LARGE_MODEL
 from accelerando.exceptions import ClusterError
 
 _WAIT_SECONDS = 0.1  # for an event; then the driver looks at Ctrl-C, progress and deadlines
@@ -58,8 +57,7 @@ def cluster_trainer(job: ClusterJob) -> Iterator[ClusterTrainer]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(shielded(job.client))
         mailbox = stack.enter_context(open_mailbox(job.client, run))
-        tensors = job.fit.model.components.named_parameters()
-        if sum(tensor.nbytes for _, tensor in tensors) >= LARGE_MODEL:
+        if job.fit.model.components.is_large:
             from accelerando._cluster.direct import receive_large
 
             host = host_towards(job.client.scheduler.address)

@@ -144,6 +144,20 @@ def set_rng(states: list[torch.Tensor]) -> None:
             torch.cuda.set_rng_state(state, device)
 
 
+def seed_torch(seed: int) -> None:
+    """Seed PyTorch's generators, as ``torch.manual_seed`` does.
+
+    Where there is no accelerator ``torch.manual_seed`` remembers the seed for each kind of one,
+    with the lines of code of all callers. That takes hundreds of times as long as the seed itself.
+    """
+    import torch
+
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
 class Draws:
     """Random numbers that depend on a few numbers only: the same on any rank, and in this process.
 
