@@ -165,11 +165,6 @@ def nothing_changes(model: Model) -> Iterator[Reset]:
     tensors += [v for _, kept in attributes for v in kept.values() if type(v) is torch.Tensor]
     values = [tensor.detach().clone() for tensor in tensors]
     registered = [(part, dict(part.named_buffers(recurse=False))) for part in parts]
-    plain_parts = [part for part in parts if not isinstance(part, torch.jit.ScriptModule)]
-    registers: list[dict[str, Any]] = []
-    for part in plain_parts:
-        registers += [part._parameters, part._buffers]
-    tables = [(register, dict(register)) for register in registers]
     trained = [(p, p.requires_grad) for part in parts for p in part.parameters(recurse=False)]
     states = random.getstate(), np.random.get_state()
     devices = sorted({p.device.index or 0 for p in model.parameters if p.is_cuda})
@@ -184,9 +179,6 @@ def nothing_changes(model: Model) -> Iterator[Reset]:
         for part, kept in registered:
             for name, buffer in kept.items():
                 setattr(part, name, buffer)
-        for table, content in tables:
-            table.clear()
-            table.update(content)
         for parameter, wanted in trained:
             parameter.requires_grad_(wanted)
         objects.put_back()
