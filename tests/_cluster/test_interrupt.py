@@ -150,7 +150,7 @@ CELL = """
     at = net.position_.update
 """
 NEXT = """
-    net.partial_fit(X, y)
+    net.set_params(verbose=1).partial_fit(X, y)
     same = sorted(client.run(os.getpid).values()) == before
     print(f"ENDED {3 <= at < 50=} {net.position_.update=} {same=}")
     client.close()
@@ -158,7 +158,7 @@ NEXT = """
 """
 
 
-def test_the_stop_button_of_a_notebook():
+def test_the_stop_button_and_the_live_line_of_a_notebook():
     manager = KernelManager()
     manager.start_kernel(env=ENVIRONMENT)
     client = manager.client()
@@ -167,9 +167,12 @@ def test_the_stop_button_of_a_notebook():
         client.wait_for_ready(timeout=60)
 
         def run(code):
-            """Return the output of a cell; interrupt the kernel when the cell asks for it."""
+            """Return the output of a cell, and what its display showed one after the other.
+
+            The kernel is interrupted when the cell asks for it.
+            """
             asked = client.execute(textwrap.dedent(code))
-            output = ""
+            output, shown = "", []
             while True:
                 message = client.get_iopub_msg(timeout=100)
                 if message["parent_header"].get("msg_id") not in (asked, None):
@@ -179,14 +182,21 @@ def test_the_stop_button_of_a_notebook():
                     output += content["text"]
                     if "PRESS" in content["text"]:
                         manager.interrupt_kernel()
+                elif kind in ("display_data", "update_display_data"):
+                    shown.append(content["data"]["text/plain"])
                 elif kind == "error":
                     output += "\n".join(content["traceback"])
                 elif kind == "status" and content["execution_state"] == "idle":
-                    return output
+                    return output, shown
 
-        first, then = run(CELL), run(NEXT)
+        (first, nothing), (then, shown) = run(CELL), run(NEXT)
         assert "3 <= at < 50=True net.position_.update=50 same=True" in then, first + then
         assert "Traceback" not in first + then
+        assert nothing == [], "verbose=0"
+        assert shown[0] == shown[-1] == "", "the line is removed at the end"
+        lines = shown[1:-1]
+        assert lines
+        assert all(re.match(r"epoch \d+/10", line) and "2 ranks" in line for line in lines), lines
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

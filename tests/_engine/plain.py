@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from accelerando._engine.model import Components
-from accelerando._engine.step import largest_number, needs_closure, offers_closure
+from accelerando._engine.model import Components, has_own_step, needs_closure, offers_closure
+from accelerando._engine.step import largest_number
 
 
 class PlainModel:
@@ -22,6 +22,7 @@ class PlainModel:
         self.optimizers = [optimizer]
         self.needs_closure = needs_closure(optimizer)
         self.offers_closure = offers_closure(optimizer)
+        self.own_steps = has_own_step(optimizer)
         self.loss_reads_inputs = False
         self.refresh()
 

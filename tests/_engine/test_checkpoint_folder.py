@@ -20,6 +20,7 @@ from accelerando._engine.position import Part
 from accelerando._folder import open_folder
 from accelerando.exceptions import StateError
 from tests._engine.test_journal import Run
+from tests.object_store import ObjectStore
 
 PLAIN = {"parts": (Part.ALL & ~Part.RECORDS).value, "host": {"history": []}}
 
@@ -58,9 +59,12 @@ def few_rows(monkeypatch):
     monkeypatch.setattr(journal, "ROWS_PER_FILE", 10)
 
 
-@pytest.fixture(params=["disk", "memory"])
+@pytest.fixture(params=["disk", "memory", ObjectStore.protocol])
 def place(request, tmp_path):
-    return tmp_path / "run" if request.param == "disk" else f"memory://{uuid.uuid4().hex}/run"
+    """A directory on a disk, in the memory, and in a store of objects as S3 is."""
+    if request.param == "disk":
+        return tmp_path / "run"
+    return f"{request.param}://{uuid.uuid4().hex}/run"
 
 
 def kinds(folder):

@@ -9,7 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from accelerando._engine.model import Components, python_numbers
+from accelerando._engine.model import (
+    Components,
+    has_own_step,
+    offers_closure,
+    python_numbers,
+)
 from accelerando.exceptions import StateError
 from tests._engine.fits import data, plain_fit, plain_model, train, weights_of
 from tests._engine.plain import PlainModel
@@ -212,6 +217,22 @@ def test_a_refreshed_model_sees_replaced_parameters():
 def test_an_optimizer_with_a_closure_is_recognized():
     assert plain_model(optimizer=torch.optim.LBFGS, lr=1.0).needs_closure
     assert not plain_model().needs_closure
+
+
+def test_a_step_of_another_library_may_draw_random_numbers():
+    class Own(torch.optim.SGD):
+        def step(self, closure=None):
+            pass
+
+    class Inherits(torch.optim.Adam):
+        pass
+
+    parameters = [nn.Parameter(torch.ones(1))]
+    assert has_own_step(Own(parameters))
+    assert offers_closure(Own(parameters))
+    for kind in (torch.optim.SGD, torch.optim.LBFGS, Inherits):
+        assert not has_own_step(kind(parameters))
+        assert not offers_closure(kind(parameters))
 
 
 def test_lbfgs_trains_a_plain_model():

@@ -12,7 +12,8 @@ from accelerando._decisions import Plan, Settings
 from accelerando._engine import step as steps
 from accelerando._engine.comm.communicator import SingleProcess
 from accelerando._engine.data.feed import Batch, Shard
-from accelerando._engine.step import damped, grad_norm, largest_number, needs_closure
+from accelerando._engine.model import needs_closure
+from accelerando._engine.step import damped, grad_norm, largest_number
 from accelerando.monitor import GradientNoiseScale
 from tests._engine.fits import data, plain_fit, plain_model, weights_of
 

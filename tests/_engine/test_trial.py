@@ -10,6 +10,7 @@ from torch import nn
 
 from accelerando._engine.trial import (
     RaisesError,
+    changed_by_forward,
     evaluate,
     in_double_precision,
     memories,
@@ -127,3 +128,68 @@ def test_who_raises_is_named(where):
     with nothing_changes(model) as reset, pytest.raises(RaisesError) as caught:
         evaluate(model, X, Y, reset)
     assert caught.value.where == where
+
+
+class Restless(nn.Module):
+    """What `act` does to it in a forward pass."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.layer, self.act = nn.Linear(3, 2), act
+        self.register_buffer("queue", torch.zeros(1))
+        self.register_buffer("empty", None)
+
+    def forward(self, x):
+        self.act(self)
+        return self.layer(x)
+
+
+def grow(module):
+    module.queue = torch.cat([module.queue, module.queue])
+
+
+def fail(module):
+    grow(module)
+    raise LookupError
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        (lambda module: module.queue.add_(1), None),
+        (grow, "changes the shape of module.queue"),
+        (lambda module: setattr(module, "empty", torch.ones(1)), "adds module.empty"),
+        (lambda module: setattr(module, "scale", nn.Parameter(torch.ones(1))), "adds module.scale"),
+        (lambda module: setattr(module.layer, "bias", None), "removes module.layer.bias"),
+        (
+            lambda module: module.layer.requires_grad_(False),
+            "changes requires_grad of module.layer.weight",
+        ),
+        (fail, None),
+    ],
+    ids=["a value", "a shape", "a buffer", "a parameter", "one less", "frozen", "an error"],
+)
+def test_what_a_forward_pass_changes_is_named_and_put_back(act, says):
+    module = Restless(act)
+    model = PlainModel(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1))
+    before = [*module.named_parameters(), *module.named_buffers()]
+    flags = [p.requires_grad for p in module.parameters()]
+    assert changed_by_forward(model, torch.ones(4, 3)) == says
+    after = [*module.named_parameters(), *module.named_buffers()]
+    assert [(name, id(tensor)) for name, tensor in after] == [(n, id(t)) for n, t in before]
+    assert [p.requires_grad for p in module.parameters()] == flags
+    assert module.queue.tolist() == [0.0]
+    assert module.empty is None
+
+
+def test_numbers_of_an_own_generator_depend_on_the_rows():
+    model = model_of()
+    own, outputs = torch.Generator(), []
+    model.module.forward = lambda x: model.module.layer(x) + torch.randn(len(x), 2, generator=own)
+    with nothing_changes(model) as reset:
+        for rows in (4, 2):
+            own.manual_seed(0)
+            found = evaluate(model, torch.ones(rows, 3), torch.zeros(rows, 2), reset)
+            outputs.append(found.y_pred)
+    assert not torch.equal(outputs[0][0], outputs[0][1])
+    assert torch.equal(outputs[0][:2], outputs[1])

@@ -50,6 +50,23 @@ class Dictionaries(Rows):
         return ({"x": x, "name": "n", "y": y} for x, y in map(row, range(N)))
 
 
+class Whole(Rows):
+    """Batches of several sizes, as libraries of streams make them."""
+
+    def __iter__(self):
+        start = 0
+        for size in (7, 1, 30, 23):
+            rows = [row(number) for number in range(start, start + size)]
+            yield tuple(np.stack(part) for part in zip(*rows, strict=True))
+            start += size
+
+
+def doubled(batch):
+    """A function of a whole batch."""
+    x, y = batch
+    return torch.as_tensor(x) * 2.0, torch.as_tensor(y)
+
+
 def pairs(rows):
     return default_collate([(row["x"], row["y"]) for row in rows])
 
@@ -84,6 +101,11 @@ CASES = {
     "shards": (Strided, {}),
     "another order in each epoch": (ByEpoch, {}),
     "dictionaries": (Dictionaries, {"iterator_train__collate_fn": pairs}),
+    "whole batches": (Whole, {"iterator_train__batch_size": None}),
+    "functions of whole batches": (
+        Whole,
+        {"iterator_train__batch_size": None, "iterator_train__collate_fn": doubled},
+    ),
     "without the last batch": (Strided, {"iterator_train__drop_last": True}),
     "augmentation": (Augmented, {}),
 }
@@ -97,6 +119,11 @@ def test_ranks_do_not_change_the_result(case, client):
         net = fitted(kind(), **params, **net_on(client, ranks))
         assert set(net.updates_frame()["ranks"]) == {ranks}
         torch.testing.assert_close(parameters_of(net), parameters_of(alone), rtol=1e-12, atol=1e-12)
+
+
+def test_whole_batches_are_cut_to_the_batch_size():
+    whole = fitted(Whole(), iterator_train__batch_size=None)
+    assert torch.equal(parameters_of(whole), parameters_of(fitted(Rows())))
 
 
 def test_worker_processes_do_not_change_the_result(client):

@@ -18,6 +18,7 @@ from accelerando._engine.checkpoint_folder import states_in
 from accelerando._folder import open_folder
 from accelerando.sync import PeriodicAveraging
 from tests.nets import classifier, parameters_of, regressor
+from tests.object_store import ObjectStore
 from tests.reference import saved_states
 
 
@@ -169,8 +170,9 @@ def test_calls_of_partial_fit_continue_the_files(digits, tmp_path, monkeypatch):
     assert copy.position_.epoch == 6
 
 
-def test_a_store_of_fsspec_holds_checkpoints(digits):
-    url = f"memory://{uuid.uuid4().hex}/run"
+@pytest.mark.parametrize("protocol", ["memory", ObjectStore.protocol])
+def test_a_store_of_fsspec_holds_checkpoints(protocol, digits):
+    url = f"{protocol}://{uuid.uuid4().hex}/run"
     whole = classifier(max_epochs=3).fit(*digits)
     params = {"max_epochs": 3, "checkpoint": url, "checkpoint_every": 3}
     with pytest.raises(RuntimeError, match="power cut"):

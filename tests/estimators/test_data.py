@@ -21,6 +21,7 @@ from accelerando.estimators._data import (
     combine_weights,
     forward_of,
     sample_rows,
+    standing_in,
     training_weights,
 )
 from accelerando.exceptions import UnsupportedError
@@ -205,6 +206,18 @@ def test_a_copy_of_the_module_is_called_with_the_fit_params():
     forward = forward_of(regressor(), {"scale": 3.0})
     assert forward(Two(), np.float32([2.0])).tolist() == [6.0]
     assert forward(Two(), {"x": np.float32([2.0])}).tolist() == [6.0]
+
+
+def test_what_stands_in_for_a_module_has_its_attributes():
+    net = regressor(module=nn.Linear, module__in_features=3, module__out_features=1).initialize()
+    module = net.module_
+    with standing_in(net, lambda x: x + 1):
+        assert net.module_(2) == 3
+        assert net.module_.weight is module.weight
+        assert net.module_.training is module.training
+        net.module_.note = "seen"
+    assert net.module_ is module
+    assert module.note == "seen"
 
 
 def test_whose_data_they_are(line):

@@ -369,7 +369,7 @@ class ConstantRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Inside, random numbers are constants: dropout keeps everything, permutations reverse.
 
     A batch and its parts then get the same numbers in every row, although they draw tensors of
-    different sizes.
+    different sizes. Numbers of a generator of the module's own do depend on the rows of a part.
     """
 
     def __torch_dispatch__(
@@ -379,6 +379,8 @@ class ConstantRandomness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name == "native_dropout":
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
         found = func(*args, **(kwargs or {}))
+        if (kwargs or {}).get("generator") is not None:
+            return found
         if name.startswith("bernoulli"):
             found.fill_(1)
         elif name.startswith("randperm"):

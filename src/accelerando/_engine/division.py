@@ -21,7 +21,8 @@ _WHAT = {
     "loss": "the loss of a row depends on the other rows of its batch, as that of a contrastive "
     "loss or of Dice does",
     "module": "the module's output for a row depends on the other rows of its batch, as with "
-    "statistics over the batch or attention over its first axis",
+    "statistics over the batch, attention over its first axis, or numbers that are drawn for the "
+    "rows from a generator of the module's own",
     "buffers": "the module or the criterion remembers something about the rows it has seen in a "
     "forward pass (a buffer, a tensor, a running number), and computes with it",
     "padding": "what the module or the loss makes of a row depends on how far iterator_train__"

@@ -6,6 +6,7 @@ criterion and optimizers, and how to compute predictions, a loss and a step with
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -258,6 +259,8 @@ class Model(Protocol):
         The largest finite number of the parameters' dtypes.
     needs_closure, offers_closure : bool
         Whether an optimizer evaluates the loss itself, like L-BFGS, or may do so, like SAM.
+    own_steps : bool
+        Whether an optimizer's step is not PyTorch's, and may draw random numbers.
     loss_reads_inputs : bool
         Whether the loss may depend on `X` directly.
     """
@@ -271,6 +274,7 @@ class Model(Protocol):
     largest: float
     needs_closure: bool
     offers_closure: bool
+    own_steps: bool
     loss_reads_inputs: bool
 
     def refresh(self) -> None:
@@ -290,6 +294,26 @@ class Model(Protocol):
 
     def custom_step(self, batch: Any) -> dict[str, Any]:
         """Run the user's training step; return ``loss`` and ``y_pred``."""
+
+
+def has_own_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if another library, or the user, wrote ``step``: it may draw random numbers.
+
+    Langevin dynamics and private gradients do. All ranks must draw the same ones.
+    """
+    return not inspect.unwrap(type(optimizer).step).__module__.startswith("torch.")
+
+
+def offers_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if another library, or the user, wrote a ``step`` that accepts a closure."""
+    step = inspect.unwrap(type(optimizer).step)
+    return has_own_step(optimizer) and "closure" in inspect.signature(step).parameters
+
+
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if the optimizer evaluates the loss itself, like L-BFGS."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def python_numbers(content: Any) -> Any:

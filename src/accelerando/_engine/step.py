@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from accelerando._engine.data.feed import (
     unpack,
 )
 from accelerando._engine.micro_batch import mass, share_of, weighted_loss
+from accelerando._engine.runtime.process import Draws
 from accelerando.exceptions import NotFiniteError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ REMEDY = (
     "Lower lr, clip gradients with skorch's GradientNormClipping, or look for nan and inf in the "
     "data."
 )
+_STEP = 1  # seeds the draws of an optimizer, together with the seed and the update
 _AS_THEY_ARE = nullcontext()  # a generator in every update takes as long as a small operation
 
 
@@ -94,7 +95,11 @@ def step(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
     closure = gradient if model.needs_closure else None
     if model.offers_closure and closure is None:
         closure = _offered(model, gradient, evaluations[0][0].loss)
-    with damped(model.optimizers, plan.lr_scale, plan.settings):
+    draws: AbstractContextManager[None] = nullcontext()
+    if model.own_steps:
+        place = Draws(fit.state.seed, fit.state.position.update, _STEP)
+        draws, closure = place(), None if closure is None else _outside(place, closure)
+    with damped(model.optimizers, plan.lr_scale, plan.settings), draws:
         _step_or_restore(fit, plan, closure, lr, norm)
     found, loss, norm = evaluations[0]
     outputs = {"loss": found.loss, "y_pred": found.y_pred}
@@ -335,18 +340,14 @@ def _offered(
     return closure
 
 
-def offers_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True if another library, or the user, wrote a ``step`` that accepts a closure."""
-    step = inspect.unwrap(type(optimizer).step)
-    if step.__module__.startswith("torch."):
-        return False
-    return "closure" in inspect.signature(step).parameters
+def _outside(draws: Draws, closure: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    """Return a closure whose dropout draws as that of the gradient before."""
 
+    def call() -> torch.Tensor:
+        with draws.outside():
+            return closure()
 
-def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True if the optimizer evaluates the loss itself, like L-BFGS."""
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    return closure is not None and closure.default is inspect.Parameter.empty
+    return call
 
 
 def largest_number(parameters: Sequence[torch.Tensor]) -> float:

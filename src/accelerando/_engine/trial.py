@@ -98,6 +98,43 @@ def evaluate_loss(model: Model, X: Any, y: Any, y_pred: Any, reset: Reset) -> to
         raise RaisesError("loss") from error
 
 
+def changed_by_forward(model: Model, X: Any) -> str | None:
+    """Return what a forward pass changes of the module's structure; None if nothing.
+
+    What is sent between processes, or saved, must have the parameters and shapes that ``__init__``
+    has made. Nothing stays changed; a module that raises is not looked at.
+    """
+    with nothing_changes(model) as reset:
+        before = _structure(model)
+        _begin(reset)
+        try:
+            with ConstantRandomness():  # type: ignore[no-untyped-call]
+                model.forward(X, model.module)
+        except Exception:
+            return None  # training raises it, too, and explains it
+        after = _structure(model)
+    for name in [*after, *before]:
+        was, now = before.get(name), after.get(name)
+        if was == now:
+            continue
+        if was is None or now is None:
+            return f"{'adds' if was is None else 'removes'} {name}"
+        what = "the shape" if was[0] != now[0] else "requires_grad"
+        return f"changes {what} of {name}"
+    return None
+
+
+def _structure(model: Model) -> dict[str, tuple[torch.Size, bool]]:
+    """Return shape and ``requires_grad`` of all parameters and buffers."""
+    found = {}
+    for top in (model.module, model.criterion):
+        if isinstance(top, nn.Module):
+            kind = "module" if top is model.module else "criterion"
+            for name, tensor in [*top.named_parameters(), *top.named_buffers()]:
+                found[f"{kind}.{name}"] = tensor.shape, tensor.requires_grad
+    return found
+
+
 # -- nothing changes ------------------------------------------------------------------------------
 
 
@@ -129,6 +166,7 @@ def nothing_changes(model: Model) -> Iterator[Reset]:
     tensors += [v for _, kept in attributes for v in kept.values() if type(v) is torch.Tensor]
     values = [tensor.detach().clone() for tensor in tensors]
     registered = [(part, dict(part.named_buffers(recurse=False))) for part in parts]
+    trained = [(p, p.requires_grad) for part in parts for p in part.parameters(recurse=False)]
     states = random.getstate(), np.random.get_state()
     devices = sorted({p.device.index or 0 for p in model.parameters if p.is_cuda})
     layers = [part for part in model.module.modules() if is_plain_batch_norm(part)]
@@ -142,6 +180,8 @@ def nothing_changes(model: Model) -> Iterator[Reset]:
         for part, kept in registered:
             for name, buffer in kept.items():
                 setattr(part, name, buffer)
+        for parameter, wanted in trained:
+            parameter.requires_grad_(wanted)
         objects.put_back()
         with torch.no_grad():
             for tensor, value in zip(tensors, values, strict=True):

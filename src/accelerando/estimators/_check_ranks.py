@@ -36,6 +36,7 @@ from accelerando._engine.division import refuse_on_ranks
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows, may_broadcast
 from accelerando._engine.runtime.process import Draws
+from accelerando._engine.trial import changed_by_forward
 from accelerando.estimators._check_strategy import check_measures
 from accelerando.estimators._skorch import acts, criterion_of, has_custom_loss, module_of, overrides
 from accelerando.exceptions import UnsupportedError
@@ -57,6 +58,8 @@ def check_client(kind: type[Any], client: Any) -> None:
         )
 
 
+_FEW_ROWS = 4  # with which a forward pass is tried
+
 # -- rows -----------------------------------------------------------------------------------------
 
 
@@ -77,6 +80,7 @@ def check_division(net: Any, fit: Fit) -> None:
         check_measures(fit)
     if net.couples_rows is False or isinstance(fit.spec.strategy, Averaging):
         return  # ranks that average have a batch each
+    _check_structure(net, fit)
     if net.max_workers == 1:
         return
     _check_layers(fit.model.module)
@@ -125,6 +129,23 @@ def _check_synchronized(net: Any, module: nn.Module) -> None:
                 f"compile__fullgraph=True leaves no room for the messages in which ranks share the "
                 f"statistics of {name.removeprefix('_orig_mod.')!r}. Leave it out."
             )
+
+
+def _check_structure(net: Any, fit: Fit) -> None:
+    """Refuse modules whose forward pass changes which parameters there are, or their shapes."""
+    module, feed = fit.model.module, fit.feed
+    by_row = is_known_to_be_by_row(module) and not has_custom_loss(net)
+    if by_row or feed.n_examples is None or getattr(feed, "chunks", None) == {}:
+        return
+    X, _ = rows_of(net, fit, some_rows(feed, _FEW_ROWS))
+    change = changed_by_forward(fit.model, X)
+    if change is not None:
+        raise UnsupportedError(
+            f"A forward pass {change}, and with client= the module of this process and those of "
+            "the workers must stay alike. Let __init__ make all parameters and buffers, in their "
+            "full size; freeze parameters in on_epoch_begin of a callback; or train in this "
+            "process (client=None)."
+        )
 
 
 def _check_layers(module: nn.Module) -> None:

@@ -212,8 +212,8 @@ def cluster_trainer(
     fit.model.extras = lambda: _extras(net)
     hooks = fit.hooks
     assert isinstance(hooks, CallbackHooks)
-    options = net.get_params_for("iterator_train")
-    options.pop("batch_size", None)
+    given = net.get_params_for("iterator_train")
+    options = {k: v for k, v in given.items() if k != "batch_size" or v is None}
     chunks = datasets[0] if isinstance(datasets[0], placement.Chunks) else None
     validation = _plan_validation(net, datasets[1], fit.feed)
     evaluates = datasets[1] is not None and validation is None

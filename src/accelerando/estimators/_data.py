@@ -209,11 +209,28 @@ def notify_gradients(net: Any, batch: Batch, *place: int) -> None:
         net.notify("on_grad_computed", named_parameters=named, batch=batch.data, training=True)
 
 
+class StandIn:
+    """What the estimator's ``infer`` finds in place of the module: calls go through DDP."""
+
+    def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
+        vars(self).update(_module=module, _call=call)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_module"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._module, name, value)
+
+
 @contextmanager
 def standing_in(net: skorch.NeuralNet, module: Callable[..., Any]) -> Iterator[None]:
     """Let the net's own ``infer`` call another module, such as DDP around it."""
     bare = net.module_
-    vars(net)["module_"] = module  # skorch's __setattr__ would register it as a new module
+    # skorch's __setattr__ would register it as a new module
+    vars(net)["module_"] = StandIn(bare, module)
     try:
         yield
     finally:

@@ -128,7 +128,7 @@ def check_callback_names(net: Any, known: Collection[str]) -> None:
 
 def check_names(prefix: str, made: Any, params: Mapping[str, Any]) -> None:
     """Refuse ``prefix__x`` parameters that the class or function does not have, and None rows."""
-    if prefix.startswith("iterator_") and params.get("batch_size", 1) is None:
+    if prefix == "iterator_valid" and params.get("batch_size", 1) is None:
         raise UnsupportedError(
             f"{prefix}__batch_size=None is for a Dataset whose items are whole batches, and "
             "accelerando makes the batches itself: their size may change, and ranks divide them. "

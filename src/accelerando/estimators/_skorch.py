@@ -25,9 +25,9 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from accelerando._engine.comm.communicator import UpdateResult
 from accelerando._engine.data.feed import Batch, Feed, Rows, choose_feed, leaves, map_leaves
-from accelerando._engine.model import Components
+from accelerando._engine.model import Components, has_own_step, needs_closure, offers_closure
 from accelerando._engine.runtime.process import Interrupt
-from accelerando._engine.step import largest_number, needs_closure, offers_closure
+from accelerando._engine.step import largest_number
 
 if TYPE_CHECKING:
     from accelerando._engine.runtime.progress import Progress
@@ -107,6 +107,7 @@ class SkorchModel:
         optimizers = list(self.components.optimizers.values())
         if optimizers != getattr(self, "optimizers", None):  # signatures take long to inspect
             self.optimizers = optimizers
+            self.own_steps = any(map(has_own_step, optimizers))
             self.needs_closure = any(map(needs_closure, optimizers))
             self.offers_closure = any(map(offers_closure, optimizers))
         self.named_parameters = list(net.get_all_learnable_params())
@@ -327,9 +328,8 @@ def feed_of(net: Any, dataset: Any, *, weighted: bool) -> Feed:
         check_batches(net, weighted=weighted)
         rows = len(dataset) if hasattr(dataset, "__len__") else None
         return IteratorFeed(net.get_iterator(dataset, training=True), rows)
-    options = net.get_params_for("iterator_train")
-    options.pop("batch_size", None)
-    arrays = in_memory(dataset)
+    options, arrays = net.get_params_for("iterator_train"), in_memory(dataset)
+    options = {k: v for k, v in options.items() if k != "batch_size" or v is None}
     if arrays is None and loader is DataLoader and not options:
         from accelerando.estimators._overrides import holds_objects, items_feed
 

@@ -11,6 +11,7 @@ from accelerando._cluster.messages import (
     RankNotStarted,
     RankReady,
     RanksAllowed,
+    SegmentEnded,
     Surveyed,
     TaskEnd,
     Tick,
@@ -79,6 +80,30 @@ def test_ranks_that_start_on_workers_that_hang_are_not_awaited():
     assert "CancelTask rank-1" not in did
     fit.on(RankReady("rank-1"))
     assert fit.state.ranks["rank-1"].status == "ready", "it may come later"
+
+
+def test_a_member_that_hangs_while_the_group_is_formed_is_left_behind():
+    """The others would wait for a minute; once they train, they notice by themselves."""
+    fit = Fit().start()
+    did = fit.on(Surveyed(("a", "b", "c"), hanging=("b",)))
+    assert [one for one in did if "Abandon" in one] == [
+        f"rank-{number} <- Abandon generation=1" for number in range(3)
+    ]
+    assert fit.state.phase is Phase.DRAINING
+    fit.on(SegmentEnded("rank-0", 1, "lost", 0, 0, 0, begun=False))
+    fit.on(SegmentEnded("rank-2", 1, "lost", 0, 0, 0, begun=False))
+    fit.on(Tick(), after=3.0)
+    assert texts(fit, "silent") == ["The rank on b does not answer."]
+    assert fit.state.phase is Phase.TRAINING
+    assert fit.state.members == ("rank-0", "rank-2")
+
+
+def test_a_member_that_hangs_while_it_trains_is_noticed_by_the_others():
+    fit = Fit().start()
+    fit.on(ProgressSeen(update=1, update_seconds=0.1))
+    assert fit.on(Surveyed(("a", "b", "c"), hanging=("b",))) == []
+    alone = Fit(ranks=1).start()
+    assert alone.on(Surveyed(("a", "b", "c"), hanging=("a",))) == [], "it may only be busy"
 
 
 def test_data_that_only_a_hanging_worker_may_have_are_sent_again():

@@ -185,12 +185,20 @@ def test_silence_is_measured_in_usual_updates(clock):
     hooks = hooks_of()
     for _ in range(19):
         update(hooks, seconds=0.5)
-    assert hooks.group.timeouts == []
+    assert UpdateTimed not in kinds(hooks)
     update(hooks, seconds=0.5)
-    assert hooks.group.timeouts == [pytest.approx(10.0 + 20 * 0.5)]
+    assert hooks.group.timeouts == [pytest.approx(10.0 + 20 * 0.5)] * 20
     assert hooks.mailbox.reported[-1] == UpdateTimed("rank-0", 3, 12, 0.5)
     update(hooks, seconds=0.5)
-    assert len(hooks.group.timeouts) == 1
+    assert len(hooks.group.timeouts) == 20
+
+
+def test_a_rank_that_hangs_in_the_first_updates_is_not_awaited_for_a_minute(clock):
+    """The slowest update counts, and a very slow one leaves the timeout as it was."""
+    hooks = hooks_of()
+    for seconds in [0.1, 1.0, 0.2, 30.0]:
+        update(hooks, seconds=seconds)
+    assert hooks.group.timeouts == pytest.approx([12.0, 30.0, 30.0, 60.0])
 
 
 def test_the_first_updates_do_not_count(clock):
@@ -206,10 +214,10 @@ def test_a_longer_period_means_longer_silence(clock):
         update(hooks, seconds=0.5)
     hooks.fit.comm.current_period = 4
     update(hooks, seconds=0.5)
-    assert hooks.group.timeouts[1:] == [pytest.approx(10.0 + 20 * 0.5 * 4)]
+    assert hooks.group.timeouts[20:] == [pytest.approx(10.0 + 20 * 0.5 * 4)]
     hooks.fit.comm.current_period = 2  # a shorter one does not make ranks impatient
     update(hooks, seconds=0.5)
-    assert len(hooks.group.timeouts) == 2
+    assert len(hooks.group.timeouts) == 21
 
 
 def test_another_batch_size_is_timed_anew(clock):

@@ -50,13 +50,13 @@ def test_ranks_compute_what_one_process_does(name):
 
     found = on_ranks(2, work)
     for rank, (out, x_grad, _, buffers) in enumerate(found):
-        torch.testing.assert_close(out, expected[0][rank::2], rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(x_grad, expected[1][rank::2], rtol=1e-8, atol=1e-8)
-        torch.testing.assert_close(buffers, expected[3], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(out, expected[0][rank::2], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(x_grad, expected[1][rank::2], rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(buffers, expected[3], rtol=1e-12, atol=1e-12)
         assert all(map(torch.equal, buffers, found[0][3]))
     for number, gradient in enumerate(expected[2]):
         total = found[0][2][number] + found[1][2][number]
-        torch.testing.assert_close(total, gradient, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(total, gradient, rtol=1e-12, atol=1e-12)
 
 
 def test_the_running_variance_is_unbiased_over_all_ranks():
@@ -97,6 +97,74 @@ def test_statistics_far_from_zero_keep_their_digits():
         return layer.running_var.item()
 
     assert on_ranks(2, work) == [0.5, 0.5]
+
+
+YEARS = [[2001.0], [2003.0], [1999.0], [2022.0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype", "tolerance"),
+    [
+        (YEARS, torch.float32, 1e-4),
+        (YEARS, torch.float64, 1e-12),
+        ([[1.0], [1.0 + 1e-4]], torch.float64, 1e-11),
+        ([[0.3], [-2.7]], torch.bfloat16, 4e-2),
+    ],
+    ids=["raw features", "raw features in double precision", "two rows", "half precision"],
+)
+def test_no_digits_are_lost_to_a_mean_that_is_not_known_yet(rows, dtype, tolerance):
+    """The running mean is zero: relative to it, squares are a million times the variance."""
+    x = torch.tensor(rows, dtype=dtype)
+    kept = dtype if dtype == torch.float64 else torch.float32
+    expected = nn.BatchNorm1d(1, dtype=kept, momentum=1.0)
+    wanted = expected(x)
+
+    def work(group):
+        layer = nn.BatchNorm1d(1, dtype=kept, momentum=1.0)
+        synchronize(layer, BatchStatistics(group))
+        return layer(x[group.shard.rank :: 2]), list(layer.buffers())
+
+    for rank, (out, buffers) in enumerate(on_ranks(2, work)):
+        assert out.dtype == wanted.dtype
+        close = {"rtol": tolerance, "atol": tolerance}
+        torch.testing.assert_close(out, wanted[rank::2], **close)
+        torch.testing.assert_close(buffers, list(expected.buffers()), **close)
+
+
+def test_a_single_rank_computes_with_the_layer_itself():
+    x = torch.randn(5, 3)
+
+    def work(group):
+        layer = nn.BatchNorm1d(3)
+        synchronize(layer, BatchStatistics(group))
+        return layer(x)
+
+    assert torch.equal(on_ranks(1, work)[0], nn.BatchNorm1d(3)(x))
+
+
+def test_skipped_layers_may_be_of_different_widths():
+    """The message before a layer has the width of the widest one."""
+    x = torch.linspace(-1.0, 2.0, 12, dtype=torch.float64).view(4, 3) ** 2
+    narrow, wide = nn.BatchNorm1d(1, dtype=torch.float64), nn.BatchNorm1d(3, dtype=torch.float64)
+    expected = narrow(x[:2, :1]), wide(x)
+
+    def work(group):
+        module = nn.ModuleList(copy.deepcopy(one) for one in (narrow, wide))
+        for one in module:
+            one.reset_running_stats()
+        statistics = BatchStatistics(group)
+        synchronize(module, statistics)
+        statistics.begin(counts=True)
+        mine = x[2 * group.shard.rank :][:2].clone().requires_grad_()
+        out = [module[0](mine[:, :1])] if group.shard.rank == 0 else []
+        out.append(module[1](mine))
+        statistics.end(sum((one**2).sum() for one in out)).backward()
+        return [one.detach() for one in out], list(module.buffers())
+
+    (first, buffers), (second, others) = on_ranks(2, work)
+    torch.testing.assert_close([first[0], torch.cat([first[1], second[0]])], list(expected))
+    torch.testing.assert_close(buffers, [*narrow.buffers(), *wide.buffers()])
+    assert all(map(torch.equal, buffers, others))
 
 
 def test_evaluation_and_undoing_use_the_layer_itself():

@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from accelerando._engine.data.feed import WHOLE, Shard, choose_feed, epoch_order
-from accelerando._engine.data.loader import LoaderFeed, own_generator
+from accelerando._engine.data.loader import LoaderFeed, check_repeatable, own_generator
 from accelerando.exceptions import UnsupportedError
 
 
@@ -185,6 +185,73 @@ def test_generators_of_a_data_set_are_found(kind):
     data.transform = [Augmented(), Augmented()]
     data.transform[1].rng = kind()
     assert own_generator(data) == "dataset.transform[1].rng"
+
+
+class Together(Augmented):
+    """It reads several rows at once, and draws for each or for all of them."""
+
+    def __init__(self, once):
+        super().__init__()
+        self.once, self.calls = once, []
+
+    def __getitem__(self, row):
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows):
+        self.calls.append(len(rows))
+        if self.once is None:
+            return [(torch.tensor([float(row)]), torch.tensor([row])) for row in rows]
+        noise = torch.rand(1)  # a number for all of them
+        return [(torch.tensor([float(row)]), row + noise) for row in rows]
+
+
+def test_rows_are_read_together_unless_that_draws():
+    plain, noisy = Together(once=None), Together(once=True)
+    for data, largest in ((plain, 5), (noisy, 1)):
+        feed = LoaderFeed(data, {}, chunk=5)
+        data.calls.clear()
+        alone = feed.epoch(3, 0, 0).take(5).data[1].tolist()
+        assert max(data.calls) == largest
+        halves = [feed.epoch(3, 0, 0, Shard(rank, 2)).take(5).data[1].tolist() for rank in (0, 1)]
+        assert sorted(halves[0] + halves[1]) == sorted(alone)
+
+
+def test_a_subset_draws_for_every_row():
+    """Subset has ``__getitems__``, also if the data set inside has not."""
+
+    def drawn(shard, chunk):
+        feed = LoaderFeed(Subset(Augmented(), range(2, 10)), {}, chunk=chunk)
+        return sorted(feed.epoch(3, 0, 0, shard).take(8).data[1].flatten().tolist())
+
+    alone = drawn(WHOLE, 8)
+    assert drawn(WHOLE, 3) == alone
+    assert sorted(drawn(Shard(0, 2), 8) + drawn(Shard(1, 2), 8)) == alone
+
+
+class Fading(Augmented):
+    def __init__(self):
+        super().__init__()
+        self.reads = 0
+
+    def __getitem__(self, row):
+        self.reads += 1
+        return torch.tensor([float(self.reads)]), torch.tensor([row])
+
+
+class Broken(Augmented):
+    def __getitem__(self, row):
+        raise OSError
+
+
+def test_rows_that_are_others_when_they_are_read_again_are_refused():
+    for data in (Augmented(), Broken(), Subset(Augmented(), range(4))):
+        check_repeatable(LoaderFeed(data, {}))
+    with pytest.raises(UnsupportedError, match="how often rows have been read"):
+        check_repeatable(LoaderFeed(Fading(), {}))
+    generator = Augmented()
+    generator.rng = random.Random()
+    with pytest.raises(UnsupportedError, match=r"dataset\.rng is a random generator"):
+        check_repeatable(LoaderFeed(generator, {}))
 
 
 def test_a_stream_is_not_shuffled_by_the_loader():

@@ -252,3 +252,21 @@ def test_draws_depend_on_their_numbers_and_leave_the_generators_alone():
     assert list(process.Draws(3, 5).during(drawn() for _ in range(2))) == [first, second]
     assert torch.equal(process.get_rng()[0], before[0])
     assert (np.random.get_state()[1].tolist(), random.getstate()) == before[1:]
+
+
+def test_a_part_of_a_block_draws_as_outside():
+    def drawn():
+        return torch.rand(1).item(), np.random.rand(), random.random()
+
+    process.seed_generators(7)
+    outside = [drawn() for _ in range(3)]
+    with process.Draws(3)():
+        inside = [drawn() for _ in range(2)]
+    process.seed_generators(7)
+    draws, found = process.Draws(3), [drawn()]
+    with draws():
+        assert drawn() == inside[0]
+        with draws.outside():
+            found.append(drawn())
+        assert drawn() == inside[1]
+    assert [*found, drawn()] == outside

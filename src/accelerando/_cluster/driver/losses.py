@@ -230,7 +230,8 @@ def follow_leaving(turn: Turn, event: messages.Surveyed) -> None:
     """Follow workers that are closing, have left, or stay after all.
 
     Do not wait for the start of a rank on a worker that hangs, nor for its answer; it may come
-    later. Members that train notice by themselves that one of them hangs.
+    later. Members that train notice by themselves that one of them hangs; those that are forming
+    their process group would wait for a minute.
     """
     state = turn.state
     if event.hanging:
@@ -238,6 +239,9 @@ def follow_leaving(turn: Turn, event: messages.Surveyed) -> None:
         pool.silence(turn, [r for r in awaited if state.ranks[r].worker in event.hanging])
         if set(event.hanging) - set(state.hanging):
             resend(turn, turn.with_status("starting"))
+        members = {state.ranks[rank].worker for rank in turn.with_status("training")}
+        if state.forming and members.intersection(event.hanging):
+            state.broken, state.forming = True, False
     state.hanging = event.hanging
     for worker in event.closing:
         leave_requested(turn, worker)

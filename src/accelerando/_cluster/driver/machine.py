@@ -180,10 +180,12 @@ def _begin_segment(turn: Turn, ready: list[RankId]) -> None:
     elif state.ranks[members[-1]].key != newest:
         source = 0
     outcomes = [state.ranks[rank].outcome for rank in members]
+    state.forming = False
     if members != state.members or any(outcome != "epoch" for outcome in outcomes):
         if state.averages and source is None:
             source = 0  # replicas that differ are averaged before the segment begins
         state.generation, state.abandoned = state.generation + 1, False
+        state.forming = len(members) > 1
         if state.members or len(members) < min(state.sizing.limits.min_workers, wanted):
             membership.log_segment(turn, members)
     state.members, state.segment, state.lost = members, state.segment + 1, []

@@ -21,7 +21,7 @@ from accelerando._cluster.messages import RankId
 from accelerando._dask import send_to
 from accelerando._engine.data.chunks import ChunkFeed, share_out
 from accelerando._engine.data.feed import ArrayFeed, Feed, Order, Rows, leaves, map_leaves
-from accelerando._engine.data.loader import LoaderFeed, own_generator
+from accelerando._engine.data.loader import LoaderFeed, check_repeatable
 from accelerando._engine.data.stream import StreamFeed
 from accelerando.exceptions import ClusterError, UnsupportedError
 
@@ -116,12 +116,8 @@ def plan_feed(feed: Feed, options: dict[str, Any], loader: type[Any]) -> FeedPla
         return ChunkPlan(feed.lengths, feed.drop_last)
     if isinstance(feed, ArrayFeed):
         return ArrayPlan(feed.subset, feed.order, feed.drop_last)
-    if isinstance(feed, LoaderFeed) and (name := own_generator(feed.dataset)) is not None:
-        raise UnsupportedError(
-            f"{name} is a random generator of its own, which every rank would continue in its own "
-            "way. Draw from torch.rand, numpy.random or random instead, which are seeded by row, "
-            "or train in this process (client=None)."
-        )
+    if isinstance(feed, LoaderFeed):
+        check_repeatable(feed)
     rest = {k: v for k, v in options.items() if k not in ("shuffle", "drop_last", "sampler")}
     return LoaderPlan(rest, getattr(feed, "order", None), feed.drop_last, loader)
 

@@ -295,7 +295,8 @@ def _leave_segment(
 def progress_seen(turn: Turn, event: messages.ProgressSeen) -> None:
     """Note the newest update and how long an update takes."""
     state = turn.state
-    state.newest_update = max(state.newest_update, event.update)
+    if event.update > state.newest_update:  # an older one may be of the segment before
+        state.newest_update, state.forming = event.update, False
     state.stillborn, state.unformed = (), 0
     state.update_seconds, state.period = event.update_seconds, event.period
 

@@ -138,8 +138,9 @@ class DriverState:
         Ranks that a schedule needs in the next epoch.
     paused, abandoned : bool
         Whether Pause was sent in this segment, and Abandon in this generation.
-    begun : bool
-        Whether a member that survived reports that an update may have begun in this segment.
+    forming, begun : bool
+        Whether members may still be forming their process group, which has reported no update;
+        whether one that survived reports that an update may have begun in this segment.
     entered, deadline, served_at, spares_since : float or None
         When the phase was entered, when it ends at the latest, when there was a rank last, since
         when there is a spare.
@@ -199,6 +200,7 @@ class DriverState:
     ahead: int = 0
     paused: bool = False
     abandoned: bool = False
+    forming: bool = False
     begun: bool = False
     entered: float = 0.0
     deadline: float | None = None

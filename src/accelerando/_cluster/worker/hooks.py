@@ -48,6 +48,7 @@ from accelerando._engine.structure import (
 
 log = logging.getLogger("accelerando")
 
+FORMING_SECONDS = 60.0  # the timeout of a group until it is known how long updates take
 _PROGRESS_SECONDS = 0.25
 _LATE_SECONDS = 5.0  # a group is formed in milliseconds
 _FORM_LOOK_SECONDS = 0.005
@@ -297,6 +298,10 @@ class RankHooks:
                 if self.is_first:
                     ranks, rows = self.group.shard.size, self._batch_size
                     self.mailbox.report(UpdateTimed(self.rank, ranks, rows, usual))
+            elif not self._usual:
+                # A rank that hangs in these updates is not awaited for a minute.
+                silent = self.fit.spec.rank_timeout + _USUAL * max(known) * self.period
+                self.group.set_timeout(min(FORMING_SECONDS, silent))
         elif self.period > max(self._period, 1):
             self._set_timeout(self._usual or statistics.mean(known))
 

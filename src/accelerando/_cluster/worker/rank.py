@@ -15,7 +15,14 @@ from accelerando._cluster.driver.placement import Placed, withdraw
 from accelerando._cluster.job import RankSpec
 from accelerando._cluster.mailbox import Inbox, Mailbox, MailboxGone
 from accelerando._cluster.threads import threads_each
-from accelerando._cluster.worker.hooks import Paused, RankCopy, RankHooks, Timing, form_or_knock
+from accelerando._cluster.worker.hooks import (
+    FORMING_SECONDS,
+    Paused,
+    RankCopy,
+    RankHooks,
+    Timing,
+    form_or_knock,
+)
 from accelerando._cluster.worker.knock import knock
 from accelerando._engine._torch import from_tensor, pack, unpack
 from accelerando._engine.comm.ddp import DDPAllReduce
@@ -30,7 +37,6 @@ from accelerando._engine.state import TrainState
 from accelerando._processors import processors
 from accelerando.sync import Averaging
 
-_FORMING_SECONDS = 60.0
 _LOOK_SECONDS = 0.005  # between two looks for a deposit
 BROADCAST_PARTS = Part.MODEL | Part.POSITION | Part.REPLICAS | Part.RECORDS
 
@@ -108,7 +114,7 @@ class Rank:
     def _form(self, store: Any, rank: int, size: int) -> Any:
         ports = self.mailbox.address.ports
         options: Any = {"address": self.host, "device": self.trained.device, "ports": ports}
-        return form(store, rank, size, seconds=_FORMING_SECONDS, **options)
+        return form(store, rank, size, seconds=FORMING_SECONDS, **options)
 
     def _communicator(self, group: ProcessGroup) -> DDPAllReduce | LocalSGD:
         spec = self.fit_spec

@@ -248,8 +248,14 @@ class DDPAllReduce(SingleProcess):
         try:
             return self.wrapped(*args, **kwargs)
         except RuntimeError as error:
-            if self.carrier.entered or is_ddp_complaint(error):
+            if self.carrier.entered:
                 raise
+            if is_ddp_complaint(error):
+                raise UnsupportedError(
+                    "Other parameters than before take part in training: the module's forward has "
+                    "changed requires_grad. Freeze and thaw layers in on_epoch_begin of a "
+                    "callback, or train in this process (client=None)."
+                ) from error
             self.group.lost = str(error)
         raise LostContact(self.group.lost)
 
@@ -266,6 +272,13 @@ class DDPAllReduce(SingleProcess):
             from accelerando._engine.hints import one_number
 
             loss = one_number(loss)
+        if not self.carrier.entered:
+            raise UnsupportedError(
+                "The estimator's infer does not call self.module_(...), but a method or a layer of "
+                "it, and ranks share the gradients of calls of the module. Put what infer does "
+                "into the module's forward, or train in this process (client=None)."
+            )
+        self.carrier.entered = False  # until the module is called again
         if not self._looked:
             self._looked = True
             if is_reentrant(loss):

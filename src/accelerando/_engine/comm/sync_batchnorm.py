@@ -28,6 +28,11 @@ class BatchStatistics:
     backward pass they take part again, so an edge leads from the loss to the sum. PyTorch computes
     gradients in the reverse order of the forward pass, so that ranks meet in the right sums.
 
+    The same message adds up the values of the layer. The mean over all ranks is thus known before
+    the squares are added up, which are those of the distances from it. Relative to anything else,
+    such as the running mean, the variance would be a difference of large numbers: raw features far
+    from zero, or a batch of two rows, would lose most of their digits.
+
     Parameters
     ----------
     group : ProcessGroup
@@ -39,6 +44,11 @@ class BatchStatistics:
         self.counts = True  # False while this rank has no row and only fills in
         self.layers: list[_Forward] = []
         self._forget()
+
+    @property
+    def width(self) -> int:
+        """Numbers of the widest layer: its sums by channel, and the number of values."""
+        return 1 + max((one.layer.num_features for one in self.layers), default=0)
 
     def begin(self, *, counts: bool) -> None:
         """Begin an update; `counts` says whether this rank has a row of it."""
@@ -64,7 +74,9 @@ class BatchStatistics:
         self._forget()
         return loss
 
-    def agree_on(self, layer: int, x: torch.Tensor) -> None:
+    def agree_on(
+        self, layer: int, x: torch.Tensor, sums: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
         """Wait until all ranks call this layer or a later one, filling in for those before it.
 
         Parameters
@@ -73,27 +85,47 @@ class BatchStatistics:
             From 1 on, in the order of their definition.
         x : Tensor
             What goes into the layer.
+        sums : Tensor, optional
+            The sums of the values of each channel, and their number.
+
+        Returns
+        -------
+        Tensor or None
+            `sums` over the ranks that call this layer; None at the end of the forward pass.
         """
         rank, size = self.group.shard
+        width = self.width
         while size > 1:
-            said = [0.0] * size
+            said = torch.zeros(size + width, dtype=torch.float64, device=self.group.device)
             said[rank] = float(layer * _KINDS + 2 * _DTYPES.index(x.dtype) + x.requires_grad)
-            codes = [round(code) for code in self.group.sum(*said)]
+            if sums is not None:
+                said[size : size + len(sums)] = sums
+            found = self.sum(said)
+            codes = [round(code) for code in found[:size].tolist()]
             first = min(codes) // _KINDS
             here = [code for code in codes if code // _KINDS == first]
+            everywhere = len(here) == size
             if first != _LAST:
-                self._check(first, everywhere=len(here) == size, alike=len(set(here)) == 1)
+                self._check(first, everywhere=everywhere, alike=len(set(here)) == 1)
             if first == layer:
-                return
+                if sums is None:
+                    return None
+                # Others have added the sums of a later layer: those of this one are added again.
+                total = found[size:] if everywhere else self.sum(_padded(sums, width))
+                return total[: len(sums)]
             self._fill_in(first, here[0] % _KINDS, x.device)
+        return sums
 
     def _fill_in(self, layer: int, kind: int, device: torch.device) -> None:
         """Take part in the sums of a layer that this rank has skipped."""
         forward = self.layers[layer - 1]
+        none = torch.zeros(self.width, dtype=torch.float64, device=self.group.device)
+        total = self.sum(none)
         width, needed = 2 * forward.layer.num_features + 1, bool(kind % 2)
-        zeros = torch.zeros(width, dtype=_DTYPES[kind // 2], device=device, requires_grad=needed)
+        dtype = _precision(_DTYPES[kind // 2])
+        zeros = torch.zeros(width, dtype=dtype, device=device, requires_grad=needed)
         sums = _Sum.apply(zeros, self)  # type: ignore[no-untyped-call]
-        forward.remember(sums)
+        forward.remember(sums, _center(total[: forward.layer.num_features + 1]).to(sums))
         if needed:
             self._filled.append(sums)
 
@@ -183,42 +215,36 @@ class _Forward:
 
     def _synchronized(self, x: torch.Tensor) -> torch.Tensor:
         layer = self.layer
-        if not layer.training:
+        if not layer.training or self.statistics.group.shard.size == 1:
             return type(layer).forward(layer, x)  # type: ignore[no-any-return]
         check_batch_norm_input(layer, x)
         shape = [1, -1, *[1] * (x.dim() - 2)]
-        self.statistics.agree_on(self.number, x)
-        shifted = x - self._center(x).view(shape)
-        sums = _Sum.apply(self._sums(shifted), self.statistics)  # type: ignore[no-untyped-call]
-        mean, variance = self.remember(sums)
-        scaled: torch.Tensor = (shifted - mean.view(shape)) * torch.rsqrt(
-            variance + layer.eps
-        ).view(shape)
+        count = float(x.numel() // x.shape[1]) if self.statistics.counts else 0.0
+        wide = x.to(_precision(x.dtype))
+        variance, mean = torch.var_mean(wide, _axes(x), correction=0)
+        center = self._center_of_all(x, mean.detach(), count)
+        apart = mean - center
+        sums = torch.cat([apart, variance + apart * apart, torch.ones_like(apart[:1])]) * count
+        sums = _Sum.apply(sums, self.statistics)  # type: ignore[no-untyped-call]
+        mean, variance = self.remember(sums, center)
+        scale = torch.rsqrt(variance + layer.eps)
+        scaled = wide - (center + mean).view(shape)
         if layer.affine:
-            scaled = scaled * layer.weight.view(shape) + layer.bias.view(shape)
-        return scaled
+            scaled = scaled * (scale * layer.weight).view(shape) + layer.bias.view(shape)
+        else:
+            scaled = scaled * scale.view(shape)
+        return scaled.to(x.dtype)
 
-    def _center(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the running mean: relative to it, sums of squares lose no digits."""
-        running: torch.Tensor | None = self.layer.running_mean
-        if running is None:
-            return torch.zeros(self.layer.num_features, dtype=x.dtype, device=x.device)
-        return running.detach().clone()
+    def _center_of_all(self, x: torch.Tensor, mean: torch.Tensor, count: float) -> torch.Tensor:
+        """Return the mean over all ranks; it is a constant for gradients, which it cancels in."""
+        own = torch.cat([mean.double() * count, mean.new_tensor([count], dtype=torch.float64)])
+        total = self.statistics.agree_on(self.number, x, own.to(self.statistics.group.device))
+        assert total is not None
+        return _center(total).to(mean)
 
-    def _sums(self, shifted: torch.Tensor) -> torch.Tensor:
-        """Return the sums of the values and of their squares for each channel, and their number."""
-        counts, axes = self.statistics.counts, _axes(shifted)
-        rows = float(shifted.numel() // shifted.shape[1]) if counts else 0.0
-        weight = 1.0 if counts else 0.0
-        return torch.cat(
-            [
-                shifted.sum(axes) * weight,
-                (shifted * shifted).sum(axes) * weight,
-                torch.full((1,), rows, dtype=shifted.dtype, device=shifted.device),
-            ]
-        )
-
-    def remember(self, sums: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def remember(
+        self, sums: torch.Tensor, center: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean, relative to the center, and variance; update the running statistics.
 
         The running variance is the unbiased one.
@@ -234,9 +260,24 @@ class _Forward:
             factor = layer.momentum
             if factor is None:
                 factor = 1.0 / float(layer.num_batches_tracked)
-            layer.running_mean.lerp_(mean + layer.running_mean, factor)
-            layer.running_var.lerp_(variance * (count / max(1.0, count - 1.0)), factor)
+            layer.running_mean.lerp_((mean + center).to(layer.running_mean), factor)
+            unbiased = variance * (count / max(1.0, count - 1.0))
+            layer.running_var.lerp_(unbiased.to(layer.running_var), factor)
         return mean, variance
+
+
+def _center(sums: torch.Tensor) -> torch.Tensor:
+    """Return the mean of each channel from the sums and the number of values."""
+    return sums[:-1] / sums[-1].clamp(min=1.0)
+
+
+def _precision(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of statistics: single precision for inputs in half precision."""
+    return dtype if dtype in (torch.float32, torch.float64) else torch.float32
+
+
+def _padded(values: torch.Tensor, width: int) -> torch.Tensor:
+    return nn.functional.pad(values, (0, width - len(values)))
 
 
 def _axes(x: torch.Tensor) -> list[int]:

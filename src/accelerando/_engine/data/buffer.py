@@ -6,6 +6,9 @@ PyTorch's ``DataLoader`` and its worker processes deliver chunks of a fixed numb
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,6 +55,34 @@ class CarriedStream(Carried, IterableDataset[Any]):
         return iter(self.content)
 
 
+class EndWithParent:
+    """What a worker process calls first: it ends as soon as its parent does.
+
+    PyTorch's worker processes look for their parent while they wait for work. One that has more to
+    deliver than a pipe holds would wait forever for a parent that was killed.
+
+    Parameters
+    ----------
+    then : callable or None
+        The user's ``worker_init_fn``.
+    """
+
+    def __init__(self, then: Callable[[int], Any] | None) -> None:
+        self.then = then
+
+    def __call__(self, number: int) -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+        if self.then is not None:
+            self.then(number)
+
+
+def _follow(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
 class ChunkLoader:
     """A ``DataLoader`` that delivers chunks of rows, and the worker processes that it has started.
 
@@ -80,15 +111,16 @@ class ChunkLoader:
     ) -> None:
         check_options(options)
         self._generator = torch.Generator()
-        settings = {**options, **settings, "batch_size": chunk, "generator": self._generator}
-        if options.get("collate_fn") is not None:
+        whole = "batch_size" in options  # None: the data set yields batches
+        settings = {"batch_size": chunk, **options, **settings, "generator": self._generator}
+        if options.get("collate_fn") is not None and not whole:
             # The user's function must see each batch as a whole: here the loader delivers lists of
             # items, and RowBuffer calls the function.
             settings["collate_fn"] = list
         if settings.get("num_workers"):
             settings.setdefault("persistent_workers", True)
-            if settings.get("worker_init_fn") is not None:
-                settings["worker_init_fn"] = Carried(settings["worker_init_fn"])
+            given = settings.get("worker_init_fn")
+            settings["worker_init_fn"] = EndWithParent(None if given is None else Carried(given))
         self.loader = loader(dataset, **settings)
         self._delivering: Any = None
 

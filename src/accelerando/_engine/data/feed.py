@@ -354,8 +354,8 @@ def choose_feed(
     dataset : torch.utils.data.Dataset
         The training set, after the validation rows have been split off.
     options : dict
-        The arguments of the loader without ``batch_size``. Those that only a loader understands
-        (``num_workers``, ``collate_fn``) cause arrays to be read through a loader, too.
+        The arguments of the loader; ``batch_size`` only if it is None. Those that only a loader
+        understands (``num_workers``, ``collate_fn``) cause arrays to be read through one, too.
     loader : class
         ``DataLoader``, or a subclass, through which all data are read.
     chunk : int
@@ -378,7 +378,8 @@ def choose_feed(
         )
     sampler = rest.pop("sampler", None)
     order = _order_of(shuffle, sampler)
-    if arrays is not None and loader is DataLoader and not any(rest.values()):
+    plain = not any(rest.values()) and "batch_size" not in rest
+    if arrays is not None and loader is DataLoader and plain:
         return ArrayFeed(*arrays, order=order, drop_last=drop_last)
     from accelerando._engine.data.loader import choose_loader  # a fit on arrays needs none
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, default_collate
 
 from accelerando._engine.data.buffer import (
     Carried,
@@ -28,6 +28,7 @@ from accelerando._engine.data.feed import (
     choose_feed,
     epoch_order,
 )
+from accelerando._engine.data.shards import checksum, sharding_of
 from accelerando._engine.data.stream import StreamFeed
 from accelerando._engine.runtime.process import Draws, seed_generators
 from accelerando.exceptions import UnsupportedError
@@ -47,6 +48,14 @@ def choose_loader(
     shuffle: bool = False,
 ) -> Feed:
     """Return the feed that reads a data set through a loader; see :func:`choose_feed`."""
+    if "batch_size" in options and (
+        not isinstance(dataset, IterableDataset) or sharding_of(dataset) is not None
+    ):
+        raise UnsupportedError(
+            "iterator_train__batch_size=None is for an IterableDataset that yields whole batches "
+            "and has no method shard(rank, size). Let the data set return single rows and leave "
+            "the parameter out; batch_size counts rows."
+        )
     if not isinstance(dataset, IterableDataset):
         return LoaderFeed(
             dataset, options, order=order, drop_last=drop_last, loader=loader, chunk=chunk
@@ -125,7 +134,11 @@ class LoaderFeed:
         return shard.of(rows, start=0)
 
     def gather(self, rows: Rows) -> Any:
-        return (self.collate or default_collate)(self._items.__getitems__(rows.tolist()))
+        return (self.collate or default_collate)(self.read(rows.tolist()))
+
+    def read(self, rows: list[int]) -> list[Any]:
+        """Return the items of some rows."""
+        return self._items.__getitems__(rows)
 
 
 class SeededItems(Dataset[Any]):
@@ -134,6 +147,9 @@ class SeededItems(Dataset[Any]):
     Random augmentation usually draws from the global generators of PyTorch, NumPy and Python. They
     are seeded by (seed, epoch, row) before each item, so that neither the number of ranks nor the
     number of worker processes changes it, and restored afterwards: dropout draws from them, too.
+
+    A data set with ``__getitems__`` reads rows together, unless that draws random numbers: which
+    rows are read together depends on the number of ranks.
 
     Parameters
     ----------
@@ -148,9 +164,23 @@ class SeededItems(Dataset[Any]):
         self.where = torch.zeros(2, dtype=torch.int64)  # seed and epoch, also for processes that
         if workers:  # persist
             self.where.share_memory_()  # type: ignore[no-untyped-call]
+        self.together = _reads_together(dataset) and self._is_the_same_apart()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"dataset": Carried(self.dataset), "where": self.where}
+        return {
+            "dataset": Carried(self.dataset), "where": self.where, "together": self.together
+        }  # fmt: skip
+
+    def _is_the_same_apart(self) -> bool:
+        """Return True if rows that are read together are those that are read one by one."""
+        rows = [0, len(self.dataset) - 1]
+        try:
+            self.together = False
+            apart = [checksum(item) for item in self.__getitems__(rows)]
+            self.together = True
+            return [checksum(item) for item in self.__getitems__(rows)] == apart
+        except Exception:
+            return True  # training raises it, too, and explains it
 
     def move(self, seed: int, epoch: int) -> None:
         """Let items be those of another epoch."""
@@ -161,10 +191,9 @@ class SeededItems(Dataset[Any]):
 
     def __getitems__(self, rows: list[int]) -> list[Any]:
         seed, epoch = self.where.tolist()
-        several = getattr(self.dataset, "__getitems__", None)
-        if several is not None:
+        if self.together:
             with Draws(seed, epoch, rows[0])():
-                found: list[Any] = several(rows)
+                found: list[Any] = self.dataset.__getitems__(rows)
             return found
         items = []
         with Draws(seed, epoch)():
@@ -172,6 +201,13 @@ class SeededItems(Dataset[Any]):
                 seed_generators(seed, epoch, row)
                 items.append(self.dataset[row])
         return items
+
+
+def _reads_together(dataset: Any) -> bool:
+    """Return True if a data set has ``__getitems__``; a Subset has it for the one inside."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return hasattr(dataset, "__getitems__")
 
 
 _GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
@@ -235,3 +271,34 @@ class _LoaderEpoch(OrderedBatches):
             return Batch(self.feed.gather(batch[:1]), size, batch[:1], 0)
         self.buffer.fill(len(mine))
         return Batch(self.buffer.release(len(mine), *self.place, start), size, mine, len(mine))
+
+
+def check_repeatable(feed: LoaderFeed) -> None:
+    """Refuse data sets whose rows depend on which process has read which rows before."""
+    if (name := own_generator(feed.dataset)) is not None:
+        raise UnsupportedError(
+            f"{name} is a random generator of its own, which every rank would continue in its own "
+            "way. Draw from torch.rand, numpy.random or random instead, which are seeded by row, "
+            "or train in this process (client=None)."
+        )
+    if not is_repeatable(feed):
+        raise UnsupportedError(
+            "A row of the data set is another one when it is read again, with the same random "
+            "numbers: it depends on how often rows have been read, on a clock, or on a generator "
+            "that only the data set knows, and every rank has its own. Let a row depend on its "
+            "number and on what __getitem__ draws from torch.rand, numpy.random or random; or "
+            "train in this process (client=None)."
+        )
+
+
+def is_repeatable(feed: LoaderFeed) -> bool:
+    """Return False if two rows are others when they are read again.
+
+    Errors are left to training, which explains them.
+    """
+    rows = [0, feed.n_rows - 1]
+    try:
+        first, second = ([checksum(one) for one in feed.read(rows)] for _ in range(2))
+    except Exception:
+        return True
+    return first == second

@@ -69,7 +69,10 @@ class StreamFeed:
     ) -> None:
         self.dataset = dataset
         self.drop_last = drop_last
-        self.collate: Collate | None = options.get("collate_fn")
+        # Whole batches are cut and joined; the loader calls the user's function with each of them.
+        self.collate: Collate | None = (
+            None if "batch_size" in options else options.get("collate_fn")
+        )
         self.workers = int(options.get("num_workers") or 0)
         # Without a sharding, the user's worker_init_fn finds the user's data set.
         self.reader = ShardReader(dataset, self.workers) if sharding_of(dataset) else None

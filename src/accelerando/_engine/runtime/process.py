@@ -177,10 +177,11 @@ class Draws:
     def __init__(self, *numbers: int) -> None:
         self.numbers = numbers
         self._state: tuple[Any, ...] | None = None
+        self._before: tuple[Any, ...] = ()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        before = _generator_states()
+        self._before = _generator_states()
         if self._state is None:
             seed_generators(*self.numbers)
         else:
@@ -189,7 +190,18 @@ class Draws:
             yield
         finally:
             self._state = _generator_states()
-            _set_generator_states(before)
+            _set_generator_states(self._before)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Draw as outside of the block, in a part of it."""
+        inside = _generator_states()
+        _set_generator_states(self._before)
+        try:
+            yield
+        finally:
+            self._before = _generator_states()
+            _set_generator_states(inside)
 
     def during(self, items: Iterator[Any]) -> Iterator[Any]:
         """Yield the items of an iterator that draws random numbers."""
