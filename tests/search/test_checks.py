@@ -61,6 +61,7 @@ def test_an_estimator_that_cannot_be_pickled_runs_here_but_not_elsewhere(data, c
             "'max_calls' parameter .* must be an integer of at least 1 or None. Got 2.5",
         ),
         ({"error_score": "ignore"}, "'error_score' parameter .* must be 'raise' or a number"),
+        ({"error_score": True}, "'error_score' parameter .* must be 'raise' or a number"),
         (
             {"client": "cluster"},
             "'client' parameter .* must be 'default', None or a dask.distributed.Client",

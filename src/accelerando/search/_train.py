@@ -22,9 +22,10 @@ import numpy as np
 from distributed import Client
 from sklearn.base import BaseEstimator, clone
 
-from accelerando.search._data import Chunk, Data, chunk_of_call, nbytes, take_chunk
+from accelerando.search._data import Chunk, Data, chunk_of_call, take_chunk
 from accelerando.search._halving import plateaued
 from accelerando.search._pipeline import copy_pipeline, is_pipeline, last_step, transform
+from accelerando.search._sizes import nbytes
 
 __all__ = ["MAIN_METRIC", "Folds", "Report", "Row", "Slice", "State", "TrainingSpec"]
 __all__ += ["copy_estimator", "train_slice"]
@@ -208,7 +209,7 @@ class _SliceTraining:
                 self.state = self.spec.start(self.part.model, self.part.params)
             while self.state.calls < self.part.stop and not self._step(self.state):
                 pass
-        except Exception as error:  # an exception of a user's estimator must not end the search
+        except (Exception, SystemExit) as error:  # of a user's estimator: the search goes on
             self.report.error = error
             self.report.hung = isinstance(error, CallTimeoutError)
             self.report.stopped = True
