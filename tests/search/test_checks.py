@@ -26,6 +26,8 @@ def test_an_estimator_that_cannot_be_pickled_runs_here_but_not_elsewhere(data, c
     with pytest.raises(TypeError, match="cannot be pickled"):
         hyperband(Unpicklable(lock=threading.Lock()), space, checkpoint=tmp_path).fit(*data)
     assert hyperband(Unpicklable(), space).fit(*data).best_estimator_.calls_ == 9
+    with pytest.raises(TypeError, match=r"A trained Unpicklable .* so it cannot be saved"):
+        hyperband(Unpicklable(), space, checkpoint=tmp_path / "trained").fit(*data)
 
 
 @pytest.mark.parametrize(

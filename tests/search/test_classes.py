@@ -1,7 +1,9 @@
 """Classes of a classifier are found in the targets, also in those on a cluster."""
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.multioutput import MultiOutputClassifier
@@ -37,6 +39,11 @@ def test_a_search_over_several_outputs(data):
     model = MultiOutputClassifier(SGDClassifier(random_state=0))
     search = hyperband(model, {"estimator__alpha": [1e-4, 1e-2]}, max_iter=3)
     assert search.fit(X, np.c_[y, y == 1]).predict(X).shape == (600, 2)
+
+
+def test_a_frame_with_one_column_has_classes():
+    frame = dd.from_pandas(pd.DataFrame({"y": ["no", "yes", "no"]}), npartitions=2)
+    assert find_classes(SGDClassifier(), frame, {})["classes"].tolist() == ["no", "yes"]
 
 
 def test_classes_may_be_on_the_cluster():

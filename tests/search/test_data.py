@@ -220,6 +220,16 @@ def test_empty_blocks_are_skipped_on_workers(client):
     assert 0 not in search.best_estimator_.rows_
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_blocks_that_are_all_empty_are_refused(known):
+    lazy = da.zeros((8, 2), chunks=(4, 2))
+    lazy = lazy[lazy[:, 0] > 0]
+    lazy = lazy.compute_chunk_sizes() if known else lazy
+    search = IncrementalSearchCV(Counter(), {"slope": [1.0]}, 1, max_iter=6, client=None)
+    with pytest.raises(ValueError, match="X must have rows"):
+        search.fit(lazy, lazy[:, 0])
+
+
 def test_a_block_of_one_row_is_trained_on():
     X = da.from_array(np.zeros((9, 2)), chunks=(4, 2))
     search = IncrementalSearchCV(Counter(), {"slope": [1.0]}, 1, max_iter=4, client=None)

@@ -175,8 +175,9 @@ def test_thousands_of_finished_jobs_may_follow_each_other():
     steps = async_halving(n_models, [1], 3, in_flight=1)  # each job follows from the one before
 
     class Ended:
-        params = {number: {"slope": 0.0} for number in range(n_models)}
-        seconds = 0.0
+        def __init__(self):
+            self.params = {number: {"slope": 0.0} for number in range(n_models)}
+            self.seconds = 0.0
 
         def save_params(self, drawn):
             assert drawn == {}

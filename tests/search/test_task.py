@@ -88,6 +88,20 @@ def test_an_exception_that_cannot_be_made_again_is_sent_as_text():
     assert str(report.error) == "Odd: 7: the cause"
 
 
+def test_a_model_that_cannot_move_costs_only_itself(worker):
+    """Dask would try for ever to move it."""
+
+    class Locks(Counter):
+        def partial_fit(self, X, y=None):
+            super().partial_fit(X, y)
+            self.lock_ = threading.Lock() if self.slope > 0.5 else None
+
+    result = run([part(0, 0, 1, slope=0.9), part(1, 0, 1, slope=0.1)], estimator=Locks())
+    assert list(result.states) == [1]
+    assert str(result.reports[0].error).startswith("A trained Locks cannot be pickled (cannot")
+    assert result.reports[0].stopped
+
+
 def test_a_model_that_cannot_be_copied_costs_only_itself(worker):
     first = run([part(0, 0, 1), part(1, 0, 1)])
     first.states[0].estimator.lock_ = threading.Lock()

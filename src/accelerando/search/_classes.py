@@ -42,13 +42,13 @@ def find_classes(
         import dask.array as da
 
         values = y.to_dask_array() if hasattr(y, "to_dask_array") else y
-        columns = [values[:, i] for i in range(values.shape[1])] if several else [values.ravel()]
-        found = compute(*map(da.unique, columns), check=check)
+        columns = [values] if values.ndim == 1 else [values[:, i] for i in range(values.shape[1])]
+        found = compute(*map(da.unique, columns), check=check)  # unknown lengths cannot be raveled
     else:
         values = np.asarray(y)
         found = [_unique(column) for column in (values.T if several else [values])]
-    found = [np.sort(_without_missing(one)) for one in found]
-    return {"classes": found if several else found[0]}
+    found = [_without_missing(one) for one in found]
+    return {"classes": found if several else _unique(np.concatenate(found))}
 
 
 def _unique(values: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -212,7 +212,7 @@ def _split_blocks(
     ys = [None] * n_blocks if y is None else _blocks(y, X, "y")
     sizes = _block_bytes(X)
     if sizes is not None and 0 in sizes:  # an empty block has nothing to train on
-        kept = [i for i, size in enumerate(sizes) if size]
+        kept = _not_empty(sizes)
         xs, ys, *columns = ([column[i] for i in kept] for column in (xs, ys, *columns))
         sizes, n_blocks = [sizes[i] for i in kept], len(kept)
     cut = dask.delayed(_cut_block, pure=False, nout=2)
@@ -245,11 +245,11 @@ def without_empty_groups(data: Data, client: Any, check: Callable[[], None] = no
         return data
     if client is None:
         *groups, validation = compute(*data.groups, data.validation, check=check)
-        groups = [group for group in groups if rows_in(group)]
+        groups = [groups[i] for i in _not_empty(map(rows_in, groups))]
         return Data(groups, [(i, 0) for i in range(len(groups))], validation)
     held = client.compute(data.groups)
     counted = results_of(client.map(rows_and_bytes, held, pure=False), client, check)
-    kept = [i for i, (rows, _) in enumerate(counted) if rows]
+    kept = _not_empty(rows for rows, _ in counted)
     return Data(
         [data.groups[i] for i in kept],
         [(i, 0) for i in range(len(kept))],
@@ -258,6 +258,13 @@ def without_empty_groups(data: Data, client: Any, check: Callable[[], None] = no
         group_bytes=[counted[i][1] for i in kept],
         held=[held[i] for i in kept],
     )
+
+
+def _not_empty(counts: Iterable[int]) -> list[int]:
+    kept = [i for i, count in enumerate(counts) if count]
+    if not kept:
+        raise ValueError("X must have rows. All of its blocks are empty.")
+    return kept
 
 
 def rows_in(group: ChunkGroup) -> int:

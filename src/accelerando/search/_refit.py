@@ -17,7 +17,7 @@ from accelerando._dask import workers_of
 from accelerando._sklearn import take_rows
 from accelerando.search._checks import choose_client
 from accelerando.search._data import Data, split, without_empty_groups
-from accelerando.search._limits import POLL_SECONDS, no_limit
+from accelerando.search._limits import POLL_SECONDS, current, no_limit
 from accelerando.search._train import Slice
 from accelerando.search._workers import Workers
 
@@ -82,6 +82,7 @@ def thread_given_back(search: Any, *data: Any) -> Iterator[None]:
     """Let the worker run other tasks in the block if ``fit`` is a Dask task that waits for Dask.
 
     Otherwise the tasks of the search would wait for the thread of the task that waits for them.
+    In the block the client of the search is the current one, which computes Dask collections.
 
     Parameters
     ----------
@@ -96,6 +97,7 @@ def thread_given_back(search: Any, *data: Any) -> Iterator[None]:
             with contextlib.suppress(ValueError, KeyError):
                 secede()
                 stack.callback(rejoin)
+        stack.enter_context(current(search.client))
         yield
 
 

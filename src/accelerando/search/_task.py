@@ -90,6 +90,8 @@ def run_task(
             validation=rows,
             single_thread=single_thread,
         )
+        if state is not None and part.model not in before:
+            state, report = _movable(state, report)
         if state is not None:
             report.nbytes = state.__sizeof__()
             states[part.model] = state
@@ -97,6 +99,23 @@ def run_task(
     message = {"task": number, "worker": worker.address, "reports": dump_reports(reports)}
     worker.log_event(context.topic, message)
     return TaskResult(states, reports)
+
+
+def _movable(state: State, report: Report) -> tuple[State | None, Report]:
+    """Return a state that can be pickled, or None and a report with the error.
+
+    Dask would try for ever to move a state that cannot be pickled to another worker.
+    """
+    try:  # without the bytes of arrays
+        cloudpickle.dumps(state, protocol=5, buffer_callback=lambda buffer: None)
+    except Exception as error:
+        name = type(state.estimator).__name__
+        failed = TypeError(
+            f"A trained {name} cannot be pickled ({error}), so it cannot move between workers. "
+            "Pass client=None to search in this process."
+        )
+        return None, Report(report.model, report.calls, stopped=True, error=failed)
+    return state, report
 
 
 def dump_reports(reports: list[Report]) -> bytes:
