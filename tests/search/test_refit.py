@@ -77,6 +77,28 @@ def test_a_future_that_fit_cannot_wait_for_is_refused():
         resolve({"classes": Waiting()})
 
 
+def test_a_future_with_a_large_result_is_waited_for():
+    class Large(Future):
+        def __init__(self):
+            self.asked = []
+
+        def result(self, timeout=None):
+            self.asked.append(timeout)
+            if timeout is not None:
+                raise TimeoutError
+            return 1
+
+        def done(self):
+            return len(self.asked) > 2
+
+        def __del__(self):
+            pass
+
+    checked = []
+    assert resolve(Large(), lambda: checked.append(1)) == 1
+    assert checked == [1, 1]
+
+
 def test_the_winner_is_not_waited_for_without_workers():
     class Nobody:
         busy, present = True, False

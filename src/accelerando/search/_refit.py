@@ -58,8 +58,8 @@ def _result(future: Future, check: Callable[[], None]) -> Any:
         try:
             return future.result(timeout=POLL_SECONDS)
         except TimeoutError:
-            if future.done():
-                raise  # the task itself raised it
+            if future.done():  # its result is large, or it has just ended; or it raised this
+                return future.result()
             check()
 
 
