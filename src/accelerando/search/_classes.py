@@ -43,7 +43,8 @@ def find_classes(
 
         values = y.to_dask_array() if hasattr(y, "to_dask_array") else y
         columns = [values] if values.ndim == 1 else [values[:, i] for i in range(values.shape[1])]
-        found = compute(*map(da.unique, columns), check=check)  # unknown lengths cannot be raveled
+        # One by one, because an array of unknown length cannot be raveled.
+        found = list(compute(*map(da.unique, columns), check=check))
     else:
         values = np.asarray(y)
         found = [_unique(column) for column in (values.T if several else [values])]

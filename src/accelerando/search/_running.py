@@ -38,6 +38,6 @@ class RunningMixin:
     def __getstate__(self) -> Any:
         # The threads and workers of a search that is running belong to this object only: a copy
         # of it, such as one that a scorer refers to, has the parameters and does not run.
-        state = super().__getstate__()
+        state: Any = super().__getstate__()
         running = ("_driver", "_limits")
         return {name: value for name, value in state.items() if name not in running}
