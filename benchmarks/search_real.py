@@ -15,9 +15,11 @@ of the better peer is reached. The full run takes about 35 minutes on two idle c
 done in parts: with ``--traces FILE`` every search is kept in the file as soon as it has ended, and
 is not run again. ``--task`` and ``--seed`` choose what one part runs, such as one seed of one task,
 which takes two to three minutes. The results are written after each seed of a task, from all that
-the file holds.
+the file holds. On a busy machine ``--limit 100000`` leaves only the budget of calls, so that the
+scores, but not the seconds, are those of an idle machine.
 
     python benchmarks/search_real.py --data DIR [--quick] [--traces FILE] [--task NAME] [--seed N]
+                                     [--limit SECONDS]
 """
 
 from __future__ import annotations
@@ -337,8 +339,15 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, metavar="FILE", help="what earlier parts have done")
     parser.add_argument("--task", metavar="NAME", help="run one task, such as 'digits boosting'")
     parser.add_argument("--seed", type=int, help="run one seed")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        metavar="SECONDS",
+        help="of each search; by default 60, or 6 if quick",
+    )
     options = parser.parse_args()
     max_iter, seconds, seeds = (9, 6.0, [0]) if options.quick else (27, 60.0, [0, 1, 2, 3, 4])
+    seconds = seconds if options.limit is None else options.limit
     listed = tasks(options.data, quick=options.quick)
     names = [task.name for task in listed]
     if options.task not in (None, *names):

@@ -26,6 +26,8 @@ def test_an_estimator_that_cannot_be_pickled_runs_here_but_not_elsewhere(data, c
     with pytest.raises(TypeError, match="cannot be pickled"):
         hyperband(Unpicklable(lock=threading.Lock()), space, checkpoint=tmp_path).fit(*data)
     assert hyperband(Unpicklable(), space).fit(*data).best_estimator_.calls_ == 9
+    with pytest.raises(TypeError, match=r"A trained Unpicklable .* so it cannot be saved"):
+        hyperband(Unpicklable(), space, checkpoint=tmp_path / "trained").fit(*data)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,7 @@ def test_an_estimator_that_cannot_be_pickled_runs_here_but_not_elsewhere(data, c
             "'max_calls' parameter .* must be an integer of at least 1 or None. Got 2.5",
         ),
         ({"error_score": "ignore"}, "'error_score' parameter .* must be 'raise' or a number"),
+        ({"error_score": True}, "'error_score' parameter .* must be 'raise' or a number"),
         (
             {"client": "cluster"},
             "'client' parameter .* must be 'default', None or a dask.distributed.Client",

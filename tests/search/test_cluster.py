@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import time
+from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -19,6 +20,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.neural_network import MLPClassifier
 
 from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV, IncrementalSearchCV
+from accelerando.search._cluster import DaskWorkers
 
 from .conftest import mortal_cluster
 from .estimators import Counter, Logged, Raises, Suicidal
@@ -322,3 +324,13 @@ def test_lost_models_are_trained_again_within_the_memory(data, mortal, tmp_path,
     search.fit(X, y)
     assert set(asked) == {1}
     assert search.best_estimator_.calls_ == 7
+
+
+def test_a_worker_that_hangs_gets_its_data_later():
+    """The limits of the search are honored before the next try."""
+
+    def hang(worker):
+        raise TimeoutError(f"Worker {worker} hangs.")
+
+    workers = SimpleNamespace(placement=SimpleNamespace(on=hang))
+    assert DaskWorkers._with_data(workers, "tcp://a") is None

@@ -11,7 +11,7 @@ from sklearn.base import is_classifier
 from sklearn.cluster import MiniBatchKMeans
 
 from accelerando.search import IncrementalSearchCV
-from accelerando.search._data import chunk_of_call, nbytes, split
+from accelerando.search._data import chunk_of_call, split
 
 from .estimators import Counter, LearnsOne
 from .searches import counters, hyperband
@@ -185,13 +185,17 @@ def test_blocks_must_match():
         parts(X, y, chunk_size=5)
 
 
-def test_sizes_of_objects():
-    array = np.zeros(1000)
-    assert nbytes(array) == 8000
-    assert nbytes({"a": array, "b": [array, array]}) == 24000
-    assert nbytes(sparse.eye(100, format="csr")) > 800
-    assert nbytes(pd.DataFrame({"a": array})) == 8000
-    assert nbytes("text") < 100
+def test_targets_of_other_rows_are_refused():
+    X, y = (da.from_array(part, chunks=25) for part in rows())
+    with pytest.raises(ValueError, match=r"y must have a row for .* 104 rows and X has 100\."):
+        parts(X, da.from_array(np.arange(104), chunks=26))
+    with pytest.raises(ValueError, match=r"y .* Got the shape \(99,\) and X has 100 rows\."):
+        parts(X, rows()[1][:99])
+    longer = da.from_array(np.arange(104), chunks=26)[da.ones(104, chunks=26) > 0]
+    unknown = X[da.ones(100, chunks=25) > 0]
+    for targets, weight, name in [(longer, y, "y"), (y, longer, "sample_weight")]:
+        with pytest.raises(ValueError, match=f"{name} .* 26 rows where a block of X has 25"):
+            parts(unknown, targets, fit_params={"sample_weight": weight})
 
 
 def test_empty_blocks_are_skipped():
@@ -214,6 +218,16 @@ def test_empty_blocks_are_skipped_on_workers(client):
         lazy, lazy.a
     )
     assert 0 not in search.best_estimator_.rows_
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_blocks_that_are_all_empty_are_refused(known):
+    lazy = da.zeros((8, 2), chunks=(4, 2))
+    lazy = lazy[lazy[:, 0] > 0]
+    lazy = lazy.compute_chunk_sizes() if known else lazy
+    search = IncrementalSearchCV(Counter(), {"slope": [1.0]}, 1, max_iter=6, client=None)
+    with pytest.raises(ValueError, match="X must have rows"):
+        search.fit(lazy, lazy[:, 0])
 
 
 def test_a_block_of_one_row_is_trained_on():

@@ -13,7 +13,7 @@ from accelerando.search import AsyncHalvingSearchCV
 from accelerando.search._bracket_run import BracketRun, Settings
 from accelerando.search._data import Chunk, ChunkGroup, Data
 from accelerando.search._driver import Driver
-from accelerando.search._halving import successive_halving, train_all
+from accelerando.search._halving import async_halving, successive_halving, train_all
 from accelerando.search._local import LocalWorkers
 from accelerando.search._plan import Bracket, Rung
 from accelerando.search._sample import RandomSampler
@@ -168,6 +168,35 @@ def test_a_state_after_other_calls_is_not_that_of_the_winner():
     assert driver.state_of(driver.best).estimator.calls_ == 4
 
 
+def test_thousands_of_finished_jobs_may_follow_each_other():
+    """A search that continues must not nest a call for each job that the checkpoint contains."""
+    n_models = 2000
+    plan = Bracket(0, (Rung(n_models, 1),))
+    steps = async_halving(n_models, [1], 3, in_flight=1)  # each job follows from the one before
+
+    class Ended:
+        def __init__(self):
+            self.params = {number: {"slope": 0.0} for number in range(n_models)}
+            self.seconds = 0.0
+
+        def save_params(self, drawn):
+            assert drawn == {}
+
+        def end_of(self, model, calls):
+            return [{"partial_fit_calls": 1, "score": float(model)}], False
+
+        def drop(self, model):
+            pass
+
+    driver = Driver(
+        [BracketRun(plan, steps)], RandomSampler([{"slope": [0.0]}], 0), Settings(),
+        checkpoint=Ended(),
+    )  # fmt: skip
+    driver.run(workers_here())
+    assert (driver.calls, driver.best.number) == (n_models, n_models - 1)
+    assert all(bracket.ended for bracket in driver.brackets)
+
+
 def run(sampler, brackets):
     """Run random searches of some models for some calls each, in this process."""
     plans = [Bracket(i, (Rung(n, calls),)) for i, (n, calls) in enumerate(brackets)]
@@ -176,8 +205,12 @@ def run(sampler, brackets):
 
 
 def run_brackets(sampler, runs):
+    driver = Driver(runs, sampler, Settings())
+    driver.run(workers_here())
+    return driver
+
+
+def workers_here():
     rows = Chunk(np.zeros((2, 1)), np.zeros(2), {})
     spec = TrainingSpec(Counter(), lambda m, X, y: m.score(X), "score", 0, n_chunks=1)
-    driver = Driver(runs, sampler, Settings())
-    driver.run(LocalWorkers(spec, Data([ChunkGroup([rows])], [(0, 0)], rows), lambda: False))
-    return driver
+    return LocalWorkers(spec, Data([ChunkGroup([rows])], [(0, 0)], rows), lambda: False)

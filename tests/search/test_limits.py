@@ -112,3 +112,17 @@ def test_values_are_computed_in_their_order():
     with dask.config.set(scheduler="sync"):  # counts for more than a client
         one, three = compute(da.ones(2).sum(), 3)
     assert (float(one), three) == (2.0, 3)
+
+
+def test_data_that_a_client_has_persisted_is_computed_by_it():
+    """Also if it is not the default client; no other one has the data."""
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        X = client.persist(da.from_array(ROWS, chunks=(5, 2)))
+        y = client.persist(da.from_array(LABELS, chunks=5))
+        search = search_of(client=client, validation_data=(X, y)).fit(X, y)
+        assert search.score(X, y) == search.score(ROWS, LABELS)
+    with dask.config.set(scheduler="synchronous"):  # the client is closed
+        assert search.score(da.from_array(ROWS, chunks=(5, 2)), LABELS) >= 0

@@ -97,6 +97,13 @@ def test_a_parameter_that_only_some_models_have():
     assert [trial.params for trial in study.trials] == [{"a": 1}, {"a": 2, "b": "x"}]
 
 
+def test_a_study_that_exists_is_named(tmp_path):
+    storage = f"sqlite:///{tmp_path}/studies.db"
+    to_study(search_of([{"a": 1}]), "mine", storage)
+    with pytest.raises(ValueError, match="already has a study with study_name='mine'"):
+        to_study(search_of([{"a": 1}]), "mine", storage)
+
+
 def test_without_optuna_the_extra_is_named(monkeypatch):
     real = builtins.__import__
 

@@ -1,5 +1,6 @@
 """Data on workers: sent once, sent again when it is lost."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,8 @@ class FakeClient:
 
     def scatter(self, parts, workers, hash):
         assert hash is False  # equal data on two workers must have two keys
+        # A thread of a Dask task would put the data on the worker of that task.
+        assert threading.current_thread() is not threading.main_thread()
         self.scattered.append((workers[0], [type(part) for part in parts]))
         return [SimpleNamespace(status="finished", part=part) for part in parts]
 

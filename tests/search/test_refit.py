@@ -1,5 +1,6 @@
 """Processes of its own, limits in words, the winner on all rows, given validation rows, studies."""
 
+import contextlib
 import datetime
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import dask.array as da
 import numpy as np
 import optuna
 import pytest
-from distributed import Future
+from distributed import Client, Future, LocalCluster, get_client, worker_client
 from scipy.stats import uniform
 from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import SGDClassifier
@@ -74,6 +75,28 @@ def test_a_future_that_fit_cannot_wait_for_is_refused():
 
     with pytest.raises(TypeError, match="asynchronous client"):
         resolve({"classes": Waiting()})
+
+
+def test_a_future_with_a_large_result_is_waited_for():
+    class Large(Future):
+        def __init__(self):
+            self.asked = []
+
+        def result(self, timeout=None):
+            self.asked.append(timeout)
+            if timeout is not None:
+                raise TimeoutError
+            return 1
+
+        def done(self):
+            return len(self.asked) > 2
+
+        def __del__(self):
+            pass
+
+    checked = []
+    assert resolve(Large(), lambda: checked.append(1)) == 1
+    assert checked == [1, 1]
 
 
 def test_the_winner_is_not_waited_for_without_workers():
@@ -177,3 +200,31 @@ def test_a_search_becomes_a_study_of_optuna(data):
 def test_processes_and_a_client_are_refused(client, data):
     with pytest.raises(ValueError, match="client cannot be passed as well"):
         IncrementalSearchCV(Counter(), {"slope": [1.0]}, n_jobs=2, client=client).fit(*data)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """A cluster on which one task can run at a time."""
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("where", ["the cluster", "given back before", "here"])
+def test_a_search_inside_a_task(where, data, one_thread):
+    """It may use the only thread of the cluster, on which the task itself runs."""
+
+    def task():
+        with contextlib.ExitStack() as stack:
+            if where == "given back before":
+                stack.enter_context(worker_client())
+            client = None if where == "here" else get_client()
+            X, y = (da.from_array(rows, chunks=300) for rows in data) if client else data
+            return hyperband(SGD, max_iter=3, client=client).fit(X, y).best_score_
+
+    assert 0 < one_thread.submit(task, pure=False).result(timeout=60) <= 1
+    assert one_thread.submit(lambda: 1, pure=False).result(timeout=60) == 1

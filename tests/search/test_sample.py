@@ -1,6 +1,7 @@
 """Samplers draw from lists, distributions and conditional spaces."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import uniform
 
@@ -73,6 +74,8 @@ def test_a_grid_has_every_combination_once():
         ({"alpha": "l2"}, r"parameters\['alpha'\] must be a list"),
         ({"alpha": []}, r"parameters\['alpha'\] must be a list"),
         ({"alpha": 1.0}, r"parameters\['alpha'\] must be a list.* Got 1.0"),
+        ({"alpha": {1: 2}}, r"parameters\['alpha'\] must be a list.* Got {1: 2}"),
+        ({"alpha": pd.Series([1, 2])}, r"parameters\['alpha'\] must be a list"),
     ],
 )
 def test_wrong_spaces_are_named(parameters, words):

@@ -1,6 +1,7 @@
 """Tasks on Dask workers: results, reports, and Ctrl-C."""
 
 import pickle
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -75,6 +76,41 @@ def test_an_exception_that_cannot_be_pickled_is_sent_as_text():
     (report,) = pickle.loads(task.dump_reports([Report(0, 1, error=Odd("the cause"))]))
     assert isinstance(report.error, RuntimeError)
     assert str(report.error) == "Odd: the cause"
+
+
+def test_an_exception_that_cannot_be_made_again_is_sent_as_text():
+    class Odd(Exception):
+        def __init__(self, code, reason):
+            super().__init__(f"{code}: {reason}")
+
+    (report,) = pickle.loads(task.dump_reports([Report(0, 1, error=Odd(7, "the cause"))]))
+    assert isinstance(report.error, RuntimeError)
+    assert str(report.error) == "Odd: 7: the cause"
+
+
+def test_a_model_that_cannot_move_costs_only_itself(worker):
+    """Dask would try for ever to move it."""
+
+    class Locks(Counter):
+        def partial_fit(self, X, y=None):
+            super().partial_fit(X, y)
+            self.lock_ = threading.Lock() if self.slope > 0.5 else None
+
+    result = run([part(0, 0, 1, slope=0.9), part(1, 0, 1, slope=0.1)], estimator=Locks())
+    assert list(result.states) == [1]
+    assert str(result.reports[0].error).startswith("A trained Locks cannot be pickled (cannot")
+    assert result.reports[0].stopped
+
+
+def test_a_model_that_cannot_be_copied_costs_only_itself(worker):
+    first = run([part(0, 0, 1), part(1, 0, 1)])
+    first.states[0].estimator.lock_ = threading.Lock()
+    second = run([part(0, 1, 2), part(1, 1, 2)], parents=[first])
+    assert list(second.states) == [1]
+    failed, trained = second.reports
+    assert isinstance(failed.error, TypeError)
+    assert failed.stopped
+    assert (failed.calls, trained.calls, trained.error) == (1, 2, None)
 
 
 def test_states_are_taken_out_of_a_result():

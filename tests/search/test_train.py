@@ -148,3 +148,17 @@ def test_saved_states_keep_their_class():
     """Checkpoints hold pickles of this class."""
     assert (State.__module__, State.__qualname__) == ("accelerando.search._train", "State")
     assert [field.name for field in dataclasses.fields(State)] == ["estimator", "calls", "scores"]
+
+
+def test_a_model_that_exits_costs_only_itself():
+    class Exits(Counter):
+        def partial_fit(self, X, y=None):
+            raise SystemExit(3)
+
+    rows = Chunk(np.zeros((2, 1)), np.zeros(2), {})
+    spec = TrainingSpec(Exits(), lambda m, X, y: m.score(X), "score", 0, n_chunks=1)
+    state, report = train_slice(
+        spec, None, Slice(0, {}, 0, 2, 2, 1.0), chunk=lambda i: rows, validation=rows
+    )
+    assert (state, report.calls, report.stopped) == (None, 0, True)
+    assert isinstance(report.error, SystemExit)

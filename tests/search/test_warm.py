@@ -59,6 +59,28 @@ def test_the_model_before_is_passed_to_estimators_that_take_it():
     assert model.fit([[1]], [1]).score([[1]], [1]) == 3
 
 
+def test_every_call_of_a_boosted_model_has_other_random_numbers():
+    class Boosted(BaseEstimator):
+        def __init__(self, n_estimators=100, random_state=None):
+            self.n_estimators = n_estimators
+            self.random_state = random_state
+
+        def fit(self, X, y, init_model=None):
+            self.seeds_ = [*(init_model.seeds_ if init_model else []), self.random_state]
+            return self
+
+    def seeds(seed):
+        model = WarmStart(Boosted(random_state=seed))
+        for _ in range(3):
+            model.partial_fit([[1]], [1])
+        return model.estimator_.seeds_
+
+    assert len({*seeds(0), *seeds(1)}) == 6
+    assert seeds(0)[0] == 0
+    assert seeds(0) == seeds(0)
+    assert seeds(None) == [None] * 3
+
+
 def test_what_cannot_continue_is_refused(data):
     with pytest.raises(TypeError, match="but SVC has neither the parameter warm_start nor"):
         WarmStart(SVC()).partial_fit(*data)

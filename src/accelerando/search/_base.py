@@ -34,7 +34,14 @@ from accelerando.search._local import LocalWorkers
 from accelerando.search._parameters import SharedParameters
 from accelerando.search._plan import Bracket, total
 from accelerando.search._progress import Progress
-from accelerando.search._refit import all_rows, futures_resolved, opened_client, resolve, train_once
+from accelerando.search._refit import (
+    all_rows,
+    futures_resolved,
+    opened_client,
+    resolve,
+    thread_given_back,
+    train_once,
+)
 from accelerando.search._results import (
     best_model,
     cv_results,
@@ -42,6 +49,7 @@ from accelerando.search._results import (
     model_history,
     without_scheduler,
 )
+from accelerando.search._running import RunningMixin
 from accelerando.search._sample import RandomSampler, Sampler, check_space
 from accelerando.search._train import MAIN_METRIC, Slice, TrainingSpec, copy_estimator
 from accelerando.search._workers import Workers
@@ -49,7 +57,7 @@ from accelerando.search._workers import Workers
 __all__ = ["BaseSearchCV"]
 
 
-class BaseSearchCV(SharedParameters, BestModelMixin):
+class BaseSearchCV(SharedParameters, RunningMixin, BestModelMixin):
     """A search; a subclass decides which brackets it runs."""
 
     # Positional parameters: each subclass has them, in the order of Dask-ML's class.
@@ -99,28 +107,6 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         """The plan: number of models and calls, in total and per bracket."""
         return self._described(total(self._brackets()))
 
-    @property
-    def best_so_far_(self) -> dict[str, Any] | None:
-        """The best model at this moment, also while ``fit`` runs in another thread."""
-        driver: Driver | None = getattr(self, "_driver", None)
-        if driver is not None:
-            model = driver.best
-            if model is None or not model.rows:
-                return None
-            keys = ("model_id", "params", "score", "partial_fit_calls", "elapsed_wall_time")
-            return {key: model.rows[-1][key] for key in keys}
-        return getattr(self, "_best_so_far", None)
-
-    def stop(self) -> None:
-        """End a running search; ``fit`` then returns with the best model so far."""
-        limits: Limits | None = getattr(self, "_limits", None)
-        if limits is None:
-            raise RuntimeError(
-                "stop was called, but no search is running. Call it while fit runs in another "
-                "thread."
-            )
-        limits.stop_requested.set()
-
     def fit(self, X: Any, y: Any = None, *, groups: Any = None, **fit_params: Any) -> Any:
         """Search.
 
@@ -144,7 +130,7 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
             raise RuntimeError("fit is running in another thread. Use clone(search) for another.")
         limits = self._limits = Limits(self)
         try:
-            with futures_resolved(self, limits.check):
+            with thread_given_back(self, X, y), futures_resolved(self, limits.check):
                 return self._fit(*(resolve(v, limits.check) for v in (X, y, groups, fit_params)))
         finally:
             del self._limits
@@ -157,7 +143,7 @@ class BaseSearchCV(SharedParameters, BestModelMixin):
         scorer = checks.make_scorer(self.estimator, self.scoring)
         metrics = checks.check_metrics(self, scorer)
         check = self._limits.check
-        fit_params = {**find_classes(self.estimator, y, fit_params, check), **fit_params}
+        fit_params = {**fit_params, **find_classes(self.estimator, y, fit_params, check)}
         splits = make_splits(self, X, y, groups)
         with (
             self._opened_checkpoint(X, y, groups, fit_params, splits) as (checkpoint, seed),

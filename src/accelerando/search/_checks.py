@@ -98,7 +98,8 @@ def check_parameters(search: Any, n_brackets: int) -> None:
     check_integer(search, "chunk_size", search.chunk_size, also={None: "None (all rows)"})
     score: Any = search.error_score
     raises = isinstance(score, str) and score == "raise"
-    check(raises or isinstance(score, Real), search, "error_score", "'raise' or a number", score)
+    number = isinstance(score, Real) and not isinstance(score, (bool, np.bool_))
+    check(raises or number, search, "error_score", "'raise' or a number", score)
 
 
 def check_tol(search: Any) -> None:

@@ -25,7 +25,7 @@ import cloudpickle
 from distributed import Client, Future
 
 from accelerando._cluster.plugins import shielded
-from accelerando._dask import stop_listening
+from accelerando._dask import send_to, stop_listening
 from accelerando.search._copies import StateCopies, StateLocation
 from accelerando.search._data import Data
 from accelerando.search._losses import LostTasks, Task, error_of, is_loss
@@ -228,10 +228,12 @@ class DaskWorkers:
         return self.states[model].calls if model in self.states else 0
 
     def _with_data(self, worker: str) -> WorkerData | None:
-        """Return the data on a worker; None if the worker has just died."""
+        """Return the data on a worker; None if the worker has just died, or hangs."""
         try:
             return self.placement.on(worker)
-        except Exception:  # scatter to a dead worker: KeyError, OSError, TimeoutError …
+        except TimeoutError:  # it hangs; the limits are honored before the next try
+            return None
+        except Exception:  # scatter to a dead worker: KeyError, OSError …
             self.roster.refresh(force=True)
             if worker in self.threads:
                 raise  # the worker is alive, so the error has another cause
@@ -359,7 +361,7 @@ class DaskWorkers:
         worker = self._choose_worker()
         if worker is not None:
             result = TaskResult({model: state}, [])
-            (future,) = self.client.scatter([result], workers=[worker], hash=False)
+            (future,) = send_to(self.client, [result], worker)
             self.states[model] = StateLocation(future, worker, state.calls)
 
     def get(self, model: int) -> State | None:

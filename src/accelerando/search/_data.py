@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from sklearn.utils import indexable
 
 from accelerando._sklearn import count_rows, is_arraylike, take_rows
 from accelerando.search._limits import compute, no_limit, results_of
+from accelerando.search._sizes import nbytes
 
 __all__ = ["Chunk", "ChunkGroup", "Data", "chunk_of_call", "split", "without_empty_groups"]
 
@@ -211,7 +212,7 @@ def _split_blocks(
     ys = [None] * n_blocks if y is None else _blocks(y, X, "y")
     sizes = _block_bytes(X)
     if sizes is not None and 0 in sizes:  # an empty block has nothing to train on
-        kept = [i for i, size in enumerate(sizes) if size]
+        kept = _not_empty(sizes)
         xs, ys, *columns = ([column[i] for i in kept] for column in (xs, ys, *columns))
         sizes, n_blocks = [sizes[i] for i in kept], len(kept)
     cut = dask.delayed(_cut_block, pure=False, nout=2)
@@ -244,11 +245,11 @@ def without_empty_groups(data: Data, client: Any, check: Callable[[], None] = no
         return data
     if client is None:
         *groups, validation = compute(*data.groups, data.validation, check=check)
-        groups = [group for group in groups if rows_in(group)]
+        groups = [groups[i] for i in _not_empty(map(rows_in, groups))]
         return Data(groups, [(i, 0) for i in range(len(groups))], validation)
     held = client.compute(data.groups)
     counted = results_of(client.map(rows_and_bytes, held, pure=False), client, check)
-    kept = [i for i, (rows, _) in enumerate(counted) if rows]
+    kept = _not_empty(rows for rows, _ in counted)
     return Data(
         [data.groups[i] for i in kept],
         [(i, 0) for i in range(len(kept))],
@@ -257,6 +258,13 @@ def without_empty_groups(data: Data, client: Any, check: Callable[[], None] = no
         group_bytes=[counted[i][1] for i in kept],
         held=[held[i] for i in kept],
     )
+
+
+def _not_empty(counts: Iterable[int]) -> list[int]:
+    kept = [i for i, count in enumerate(counts) if count]
+    if not kept:
+        raise ValueError("X must have rows. All of its blocks are empty.")
+    return kept
 
 
 def rows_in(group: ChunkGroup) -> int:
@@ -330,12 +338,19 @@ def _blocks(value: Any, like: Any, name: str) -> list[Any]:
                 f"{name} must be a Dask collection with the blocks of X, because the blocks of X "
                 f"have unknown lengths. Got {type(value).__name__} instead."
             )
-        value = da.from_array(np.asarray(value), chunks=(like.chunks[0], -1)[: np.ndim(value)])
+        value = np.asarray(value)
+        if np.shape(value)[:1] != (sum(like.chunks[0]),):
+            found = f"the shape {np.shape(value)} and X has {sum(like.chunks[0])} rows"
+            raise _other_lengths(name, found)
+        value = da.from_array(value, chunks=(like.chunks[0], *([-1] * (value.ndim - 1))))
     value = _one_block_per_row(value)
     if hasattr(value, "chunks") and hasattr(like, "chunks"):
         here, there = value.chunks[0], like.chunks[0]
-        if here != there and not np.isnan(sum(here) + sum(there)) and sum(here) == sum(there):
-            value = value.rechunk({0: there})
+        if here != there and not np.isnan(sum(here) + sum(there)):
+            if sum(here) == sum(there):
+                value = value.rechunk({0: there})
+            elif len(here) == len(there):
+                raise _other_lengths(name, f"{sum(here)} rows and X has {sum(there)}")
     if value.npartitions != like.npartitions:
         raise ValueError(
             f"{name} has {value.npartitions} blocks but X has {like.npartitions}. Rechunk {name} "
@@ -344,10 +359,20 @@ def _blocks(value: Any, like: Any, name: str) -> list[Any]:
     return list(np.ravel(np.asarray(value.to_delayed(), dtype=object)))
 
 
+def _other_lengths(name: str, found: str) -> ValueError:
+    return ValueError(
+        f"{name} must have a row for each row of X, in blocks of the same lengths. Got {found}."
+    )
+
+
 def _cut_block(
     X: Any, y: Any, params: dict[str, Any], share: float, seed: list[int]
 ) -> tuple[ChunkGroup, Chunk]:
-    order = np.random.default_rng(seed).permutation(count_rows(X))
+    n_rows = count_rows(X)
+    for name, value in {"y": y, **params}.items():
+        if value is not None and (found := count_rows(value)) != n_rows:
+            raise _other_lengths(name, f"{found} rows where a block of X has {n_rows}")
+    order = np.random.default_rng(seed).permutation(n_rows)
     n_test = min(max(1, round(share * len(order))), max(0, len(order) - 1)) if share else 0
     train, test = np.sort(order[n_test:]), np.sort(order[:n_test])
     return ChunkGroup([_rows(X, y, params, train)]), _rows(X, y, params, test)
@@ -370,21 +395,3 @@ def _stack(parts: list[Any]) -> Any:
 
         return scipy.sparse.vstack(parts, format="csr")
     return np.concatenate(parts)
-
-
-def nbytes(value: Any, depth: int = 4) -> int:
-    """Return the approximate size of the arrays and tensors in `value` in bytes."""
-    size = getattr(value, "nbytes", None)
-    if isinstance(size, int):
-        return size
-    if hasattr(value, "memory_usage"):
-        return int(np.sum(value.memory_usage(index=False)))
-    if hasattr(value, "indptr"):
-        return int(value.data.nbytes + value.indices.nbytes + value.indptr.nbytes)
-    if depth == 0:
-        return 64
-    if isinstance(value, dict):
-        return sum(nbytes(item, depth - 1) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return sum(nbytes(item, depth - 1) for item in value)
-    return nbytes(vars(value), depth - 1) if hasattr(value, "__dict__") else 64

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from accelerando._sklearn import BaseScorer as _BaseScorer
 from accelerando._sklearn import PassthroughScorer as _PassthroughScorer
+from accelerando.search._limits import current
 
 __all__ = ["BestModelMixin"]
 
@@ -32,6 +33,8 @@ class BestModelMixin(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     For a Dask array or DataFrame the result is a Dask array.
     """
+
+    client: Any
 
     def _best(self) -> Any:
         check_is_fitted(self, "best_estimator_")
@@ -85,11 +88,12 @@ class BestModelMixin(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Score the best model with the metric that the search maximized."""
         best = self._best()
         scorer = self.scorer_[self.refit] if isinstance(self.scorer_, dict) else self.scorer_
-        if dask.is_dask_collection(X):
-            score = _remote_score(scorer, best, X, y)
-        else:
-            (y,) = dask.compute(y)
-            score = scorer(best, X) if y is None else scorer(best, X, y)
+        with current(self.client):
+            if dask.is_dask_collection(X):
+                score = _remote_score(scorer, best, X, y)
+            else:
+                (y,) = dask.compute(y)
+                score = scorer(best, X) if y is None else scorer(best, X, y)
         return float(score[self.refit] if isinstance(score, dict) else score)
 
     def __sklearn_tags__(self) -> Any:

@@ -11,7 +11,7 @@ import math
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sklearn.exceptions import FitFailedWarning
@@ -236,7 +236,7 @@ class Driver:
                 self.checkpoint.save_end(
                     report.model, job.calls, report.stopped, model.rows, self.workers
                 )
-            self._end_job(model, report.stopped)
+            self._advance(model.bracket, self._end_job(model, report.stopped))
         else:
             self.jobs.issue(job)
 
@@ -278,25 +278,39 @@ class Driver:
         row = Row(report.calls, {self.settings.metric: score}, math.nan, math.nan, 0.0)
         self._append(model, job, row, self._before + self.elapsed)
 
-    def _end_job(self, model: Model, stopped: bool) -> None:
-        """Send the score of a finished job to the bracket of its model."""
+    def _end_job(self, model: Model, stopped: bool) -> Step:
+        """Send the score of a finished job to the bracket of its model; return what it decides."""
         bracket = model.bracket
         assert model.score is not None
         try:
-            step = bracket.steps.send(Outcome(model.number - bracket.first, model.score, stopped))
+            return bracket.steps.send(Outcome(model.number - bracket.first, model.score, stopped))
         except StopIteration:
             bracket.ended = bracket.in_last_rung = True
-            self._drop([number for number in bracket.models if number in self.live])
-        else:
-            self._advance(bracket, step)
+            return Step(dropped=[n - bracket.first for n in bracket.models if n in self.live])
 
     def _advance(self, bracket: BracketRun, step: Step) -> None:
-        """Carry out a decision of a bracket. Jobs that the checkpoint contains end at once."""
+        """Carry out a decision of a bracket, and those that follow from it at once.
+
+        Jobs that the checkpoint contains end at once. Thousands of them may follow each other.
+        """
+        ended = deque(self._issue(bracket, step))
+        while ended:
+            model, rows, stopped = ended.popleft()
+            model.rows += rows
+            self.history += rows
+            self.calls += rows[-1]["partial_fit_calls"] - model.calls
+            model.calls, model.score = rows[-1]["partial_fit_calls"], rows[-1]["score"]
+            self.live.add(model.number)
+            ended += self._issue(bracket, self._end_job(model, stopped))
+
+    def _issue(
+        self, bracket: BracketRun, step: Step
+    ) -> Iterator[tuple[Model, list[dict[str, Any]], bool]]:
+        """Drop models and issue jobs. Yield the jobs that the checkpoint contains, with rows."""
         last = bracket.plan.max_calls if len(bracket.plan.rungs) > 1 else math.inf
         if any(job.calls >= last for job in step.jobs):
             bracket.in_last_rung = True
         self._drop([bracket.first + model for model in step.dropped])
-        ends = []
         for local in step.jobs:
             job = Job(bracket.first + local.model, local.calls)
             end = None if self.checkpoint is None else self.checkpoint.end_of(job.model, job.calls)
@@ -304,15 +318,7 @@ class Driver:
                 self._restore(job)
                 self.jobs.issue(job)
             else:
-                ends.append((job, *end))
-        for job, rows, stopped in ends:
-            model = self.models[job.model]
-            model.rows += rows
-            self.history += rows
-            self.calls += rows[-1]["partial_fit_calls"] - model.calls
-            model.calls, model.score = rows[-1]["partial_fit_calls"], rows[-1]["score"]
-            self.live.add(job.model)
-            self._end_job(model, stopped)
+                yield (self.models[job.model], *end)
 
     def _restore(self, job: Job) -> None:
         """Give the workers the state of a model that an earlier, killed search saved."""

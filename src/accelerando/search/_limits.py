@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -15,7 +16,7 @@ from distributed import Client, Future, wait
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._validation import check, parameter_error
 
-__all__ = ["Limits", "compute", "limit_seconds", "no_limit", "results_of"]
+__all__ = ["Limits", "compute", "current", "limit_seconds", "no_limit", "results_of"]
 
 POLL_SECONDS = 0.2  # between two looks at the limits
 UNITS = {"min": "minutes", "sec": "seconds", "hr": "hours"}
@@ -88,6 +89,15 @@ def limit_seconds(search: Any) -> float | None:
     return seconds
 
 
+def current(client: Any) -> contextlib.AbstractContextManager[Any]:
+    """Return a block in which `client`, if it is one, computes Dask collections.
+
+    What it has persisted no other client can compute, and a client need not be the default one.
+    """
+    usable = isinstance(client, Client) and client.status == "running"
+    return client.as_current() if usable else contextlib.nullcontext()
+
+
 def compute(*values: Any, check: Callable[[], None] = no_limit) -> tuple[Any, ...]:
     """Compute Dask collections, as ``dask.compute`` does.
 
@@ -111,7 +121,8 @@ def results_of(futures: Sequence[Future], client: Client, check: Callable[[], No
     try:
         while True:
             try:
-                wait(list(futures), timeout=POLL_SECONDS)
+                with client.as_current():  # wait knows only the current or the default client
+                    wait(list(futures), timeout=POLL_SECONDS)
                 return list(client.gather(list(futures)))
             except TimeoutError:
                 check()

@@ -109,7 +109,14 @@ class LocalWorkers:
     def pickled(self, model: int) -> Callable[[], bytes | None]:
         """Return a function that returns the pickled state that a model has now."""
         state = self.states.get(model)
-        blob = None if state is None else bytes(cloudpickle.dumps(state))
+        try:
+            blob = None if state is None else bytes(cloudpickle.dumps(state))
+        except Exception as error:
+            name = type(self.spec.estimator).__name__
+            raise TypeError(
+                f"A trained {name} cannot be pickled ({error}), so it cannot be saved. Search "
+                "without checkpoint."
+            ) from error
         return lambda: blob
 
     def close(self) -> None:

@@ -35,7 +35,13 @@ def to_study(search: Any, study_name: str | None, storage: Any) -> Any:
         )
         for name in names
     }
-    study = optuna.create_study(study_name=study_name, storage=storage, direction="maximize")
+    try:
+        study = optuna.create_study(study_name=study_name, storage=storage, direction="maximize")
+    except optuna.exceptions.DuplicatedStudyError as error:
+        raise ValueError(
+            f"The storage already has a study with study_name={study_name!r}. Pass another name, "
+            "or delete that study with optuna.delete_study."
+        ) from error
     states = optuna.trial.TrialState
     brackets = results.get("bracket", [0] * len(results["params"]))
     for i, params in enumerate(results["params"]):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from distributed import Client, Future
 
+from accelerando._dask import send_to
 from accelerando.search._data import Data, chunk_of_call
 from accelerando.search._task import BoxedChunk, TaskContext
 
@@ -59,7 +60,7 @@ class Placement:
         data = self.data
         in_memory = [] if data.lazy else [BoxedChunk(data.validation), *data.groups]
         parts = [self.context, *in_memory]
-        context, *sent = self.client.scatter(parts, workers=[worker], hash=False)
+        context, *sent = send_to(self.client, parts, worker)
         validation, *groups = self._compute_blocks() if data.lazy else sent
         self.placed[worker] = WorkerData(context, groups, validation)
         return self.placed[worker]

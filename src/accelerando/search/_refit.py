@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import dask
-from distributed import Client, Future
+from distributed import Client, Future, default_client, rejoin, secede
 from distributed.deploy.subprocess import SubprocessCluster
 
 from accelerando._dask import workers_of
 from accelerando._sklearn import take_rows
 from accelerando.search._checks import choose_client
 from accelerando.search._data import Data, split, without_empty_groups
-from accelerando.search._limits import POLL_SECONDS, no_limit
+from accelerando.search._limits import POLL_SECONDS, current, no_limit
 from accelerando.search._train import Slice
 from accelerando.search._workers import Workers
 
@@ -27,6 +27,7 @@ __all__ = [
     "opened_client",
     "own_processes",
     "resolve",
+    "thread_given_back",
     "train_once",
 ]
 
@@ -57,8 +58,8 @@ def _result(future: Future, check: Callable[[], None]) -> Any:
         try:
             return future.result(timeout=POLL_SECONDS)
         except TimeoutError:
-            if future.done():
-                raise  # the task itself raised it
+            if future.done():  # its result is large, or it has just ended; or it raised this
+                return future.result()
             check()
 
 
@@ -74,6 +75,45 @@ def futures_resolved(search: Any, check: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         vars(search).update({name: before[name] for name in changed})
+
+
+@contextlib.contextmanager
+def thread_given_back(search: Any, *data: Any) -> Iterator[None]:
+    """Let the worker run other tasks in the block if ``fit`` is a Dask task that waits for Dask.
+
+    Otherwise the tasks of the search would wait for the thread of the task that waits for them.
+    In the block the client of the search is the current one, which computes Dask collections.
+
+    Parameters
+    ----------
+    search : search
+        Has the parameters ``client`` and ``n_jobs``.
+    *data : object
+        The arguments of ``fit``.
+    """
+    with contextlib.ExitStack() as stack:
+        if _uses_cluster(search) or any(map(_is_elsewhere, data)):
+            # ValueError: this is no Dask task. KeyError: the task has given its thread back before.
+            with contextlib.suppress(ValueError, KeyError):
+                secede()
+                stack.callback(rejoin)
+        stack.enter_context(current(search.client))
+        yield
+
+
+def _uses_cluster(search: Any) -> bool:
+    if search.n_jobs is not None or search.client is None:
+        return False
+    if isinstance(search.client, str):
+        try:
+            default_client()
+        except ValueError:
+            return False
+    return True
+
+
+def _is_elsewhere(value: Any) -> bool:
+    return isinstance(value, Future) or dask.is_dask_collection(value)
 
 
 @contextlib.contextmanager

@@ -131,7 +131,8 @@ def check_space(parameters: Any) -> list[Space]:
         for name, values in space.items():
             if hasattr(values, "rvs"):
                 continue
-            if isinstance(values, str) or not hasattr(values, "__getitem__") or not len(values):
+            listed = isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, str)
+            if not listed or not len(values):
                 raise TypeError(
                     f"parameters[{name!r}] must be a list of values (not empty) or a distribution "
                     "with rvs, such as scipy.stats.loguniform(1e-4, 1e-1). "

@@ -77,14 +77,21 @@ def run_task(
     worker = get_worker()
     single_thread = worker.state.nthreads == 1 and len(Worker._instances) == 1
     for part in slices:
+        try:
+            copied = copy.deepcopy(before.get(part.model))
+        except Exception as error:  # of this model; the others of the task are trained
+            reports.append(Report(part.model, part.start, stopped=True, error=error))
+            continue
         state, report = train_slice(
             context.spec,
-            copy.deepcopy(before.get(part.model)),
+            copied,
             part,
             chunk=chunk,
             validation=rows,
             single_thread=single_thread,
         )
+        if state is not None and part.model not in before:
+            state, report = _movable(state, report)
         if state is not None:
             report.nbytes = state.__sizeof__()
             states[part.model] = state
@@ -94,15 +101,41 @@ def run_task(
     return TaskResult(states, reports)
 
 
+def _movable(state: State, report: Report) -> tuple[State | None, Report]:
+    """Return a state that can be pickled, or None and a report with the error.
+
+    Dask would try for ever to move a state that cannot be pickled to another worker.
+    """
+    try:  # without the bytes of arrays
+        cloudpickle.dumps(state, protocol=5, buffer_callback=lambda buffer: None)
+    except Exception as error:
+        name = type(state.estimator).__name__
+        failed = TypeError(
+            f"A trained {name} cannot be pickled ({error}), so it cannot move between workers. "
+            "Pass client=None to search in this process."
+        )
+        return None, Report(report.model, report.calls, stopped=True, error=failed)
+    return state, report
+
+
 def dump_reports(reports: list[Report]) -> bytes:
-    """Pickle reports. An exception that cannot be pickled is replaced by its text."""
+    """Pickle reports. An exception that does not survive this is replaced by its text."""
+    for report in reports:
+        if report.error is not None and not _survives(report.error):
+            report.error = RuntimeError(f"{type(report.error).__name__}: {report.error}")
+    return bytes(cloudpickle.dumps(reports))
+
+
+def _survives(error: BaseException) -> bool:
+    """Return True if an exception can be pickled and made again.
+
+    An exception whose ``__init__`` has other arguments than it passes on can only be pickled.
+    """
     try:
-        return bytes(cloudpickle.dumps(reports))
-    except Exception:  # a user's exception may raise anything when it is pickled
-        for report in reports:
-            if report.error is not None:
-                report.error = RuntimeError(f"{type(report.error).__name__}: {report.error}")
-        return bytes(cloudpickle.dumps(reports))
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception:  # a user's exception may raise anything
+        return False
+    return True
 
 
 def extract_model(result: TaskResult, model: int) -> TaskResult:

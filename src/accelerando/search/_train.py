@@ -7,13 +7,10 @@ and so do the scores that decide. Therefore the length of the slices does not ch
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import random
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,10 +19,11 @@ import numpy as np
 from distributed import Client
 from sklearn.base import BaseEstimator, clone
 
-from accelerando._engine.runtime.process import seed_torch
-from accelerando.search._data import Chunk, Data, chunk_of_call, nbytes, take_chunk
+from accelerando.search._data import Chunk, Data, chunk_of_call, take_chunk
+from accelerando.search._generators import generators_restored, seed_generators
 from accelerando.search._halving import plateaued
 from accelerando.search._pipeline import copy_pipeline, is_pipeline, last_step, transform
+from accelerando.search._sizes import nbytes
 
 __all__ = ["MAIN_METRIC", "Folds", "Report", "Row", "Slice", "State", "TrainingSpec"]
 __all__ += ["copy_estimator", "train_slice"]
@@ -173,8 +171,8 @@ def train_slice(
     training = _SliceTraining(spec, state, part, chunk, validation, stop_requested)
     if not single_thread:
         return training.run()
-    training.seed = _seed_global_generators
-    with _global_generators_restored():
+    training.seed = seed_generators
+    with generators_restored():
         return training.run()
 
 
@@ -209,7 +207,7 @@ class _SliceTraining:
                 self.state = self.spec.start(self.part.model, self.part.params)
             while self.state.calls < self.part.stop and not self._step(self.state):
                 pass
-        except Exception as error:  # an exception of a user's estimator must not end the search
+        except (Exception, SystemExit) as error:  # of a user's estimator: the search goes on
             self.report.error = error
             self.report.hung = isinstance(error, CallTimeoutError)
             self.report.stopped = True
@@ -364,33 +362,3 @@ def _set_random_states(estimator: Any, seed: list[int]) -> None:
     }
     if missing:
         estimator.set_params(**missing)
-
-
-@contextlib.contextmanager
-def _global_generators_restored() -> Iterator[None]:
-    """Restore the global generators of NumPy, Python and PyTorch when the block ends."""
-    numpy_state = np.random.get_state()
-    python_state = random.getstate()
-    torch = sys.modules.get("torch")
-    torch_state = torch.get_rng_state() if torch is not None else None
-    try:
-        yield
-    finally:
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
-        if torch is not None:
-            torch.set_rng_state(torch_state)
-
-
-def _seed_global_generators(*numbers: int) -> None:
-    """Seed the global generators from the numbers that identify a call.
-
-    Estimators without ``random_state``, such as skorch's nets, draw from the global generators.
-    The threads of a process share them, so these estimators are repeatable only on workers with
-    one thread.
-    """
-    seed = hash(numbers) % (2**32 - 1)
-    np.random.seed(seed)
-    random.seed(seed)
-    if "torch" in sys.modules:
-        seed_torch(seed)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from accelerando._validation import check, check_integer
+from accelerando._validation import check, check_integer, is_integer
 
 __all__ = ["WarmStart"]
 
@@ -49,6 +50,8 @@ class WarmStart(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     estimator_ : estimator
         The trained estimator.
+    calls_ : int
+        Number of calls of ``partial_fit``.
 
     Examples
     --------
@@ -70,6 +73,7 @@ class WarmStart(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.parameter = parameter
 
     estimator_: Any
+    calls_: int
 
     def _growing(self) -> str:
         known = self.estimator.get_params(deep=False)
@@ -107,7 +111,9 @@ class WarmStart(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             model = clone(self.estimator).set_params(**{name: self.step})
             if not first:
                 fit_params = {**fit_params, argument: before}
+                _seed_again(model, self.calls_)
         self.estimator_ = model.fit(X, **fit_params) if y is None else model.fit(X, y, **fit_params)
+        self.calls_ = 1 if first else self.calls_ + 1
         return self
 
     def fit(self, X: Any, y: Any = None, **fit_params: Any) -> WarmStart:
@@ -159,3 +165,15 @@ class WarmStart(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags = inner.target_tags
         tags.input_tags = inner.input_tags
         return tags
+
+
+def _seed_again(model: Any, call: int) -> None:
+    """Give a model that continues another one other random numbers than those of its first calls.
+
+    XGBoost and LightGBM seed their generators when ``fit`` begins, so with one seed the trees of
+    every call would be grown on the same sampled rows and columns.
+    """
+    seed = model.get_params(deep=False).get("random_state")
+    if is_integer(seed):
+        drawn = np.random.SeedSequence([abs(int(seed)), call]).generate_state(1)[0]
+        model.set_params(random_state=int(drawn >> 1))
