@@ -132,6 +132,27 @@ def test_an_analysis_says_what_was_left_out_and_is_refused_if_anything_differs(s
 
 
 @pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("versions", []), ("answers", 7), ("exclude", [[]]), ("exclude", 7), ("map", "x"),
+        ("map", [["x"]]), ("seed", "x"), ("seed", -1), ("seed", 10**400), ("embedding", []),
+        ("embedding", {"dimensions": 10**9}), ("cold", {}), ("sha256", 7),
+    ],
+)  # fmt: skip
+def test_an_analysis_that_somebody_has_edited_is_one_sentence(
+    study, saved, tmp_path, capsys, entry, value
+):
+    folder, _ = study
+    (tmp_path / "j.json").write_text(json.dumps(saved[1] | {entry: value}))
+    arguments = ["reproduce", str(folder / "a.zip"), str(tmp_path / "j.json")]
+    code = cli.main(["crowd", *arguments])
+    said = capsys.readouterr()
+    assert code == (0 if entry in ("cold", "sha256") else 2)
+    assert "Traceback" not in said.err
+    assert said.err.count("\n") == (code == 2)
+
+
+@pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["analyze", "{a}", "--exclude", "nobody"], "no participant 'nobody'"),

@@ -14,9 +14,9 @@ from accelerando.crowd.store import Store
 from accelerando.crowd.store.schema import experimenter as experimenter_table
 from accelerando.crowd.store.schema import participant
 from accelerando.crowd.web import accounts, auth, roles, totp
-from accelerando.crowd.web.accounts import Signed
 from accelerando.crowd.web.app import create_app
 from accelerando.crowd.web.limits import address_key
+from accelerando.crowd.web.signed import Signed
 from tests.crowd.web.conftest import _HASH, API, PASSWORD, SETTINGS, Site, begin, png
 
 OTHER = "name: other\nitems: 8\n"
@@ -354,7 +354,7 @@ def test_more_people_than_allowed_do_not_get_in_together(both):
 
 def test_an_old_session_does_not_outlive_its_account_by_a_clock_that_was_ahead(site):
     with site.store.write() as connection:
-        token = accounts.sign_in(connection, 1, "caller", "experimenter", time.time() + 9e6)
+        token = accounts.sign_in(connection, 1, _HASH, "caller", "experimenter", time.time() + 9e6)
     with site.store.read() as connection:
         assert accounts.check_session(connection, token, time.time()) is None
         assert isinstance(accounts.check_session(connection, token, time.time() + 9e6), Signed)
@@ -375,3 +375,44 @@ def test_a_picture_is_served_to_be_looked_at_only(site):
         reply = visitor.get(query[place]["src"])
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert "sandbox" in reply.headers["content-security-policy"]
+
+
+def test_a_copy_of_an_experiment_signs_nothing_for_the_original(site):
+    """A viewer may not make links, but made those of a copy, which opened the original's sessions.
+
+    An archive names the time of its experiment's creation, with which links and codes are signed.
+    """
+    site.add(
+        "name: paid\nitems: 8\nparticipants: {answers: 1}\ncompletion: {done: {code: '{code}'}}\n"
+    )
+    admin, eve = site.experimenter(), person(site, "eve", "viewer", "paid")
+    there, here = "/api/v1/experiments/paid", "/api/v1/experiments/copy"
+
+    def come(experiment, link):
+        given = dict(pair.split("=") for pair in link.partition("?")[2].split("&"))
+        client = site.visitor()
+        return client, client.post(f"{experiment}/participants", json={"parameters": given}).json()
+
+    link = admin.post(f"{there}/links", json={"ids": ["anna"]}).json()["personal"]["anna"]
+    anna, begun = come(there, link)
+    query = begun["queries"][0]
+    sent = {"query": query["id"], "winner": query["left"]["item"]}
+    code = anna.post(f"{there}/answers", json=sent).json()["completion"]["code"]
+    assert eve.post(f"{there}/links", json={"ids": ["anna"]}).status_code == 403
+    archive = eve.get(f"{there}/downloads/archive.zip").content
+    files, name = {"archive": ("a.zip", archive)}, {"name": "copy"}
+    assert eve.post("/api/v1/restore", files=files, data=name).status_code == 201
+    made = eve.post(f"{here}/links", json={"ids": ["anna"]}).json()
+    assert made["personal"]["anna"].partition("?")[2] != link.partition("?")[2]
+    _, stolen = come(there, made["personal"]["anna"])
+    assert stolen["completion"] is None, "a session of its own"
+    _, copied = come(here, made["personal"]["anna"])
+    assert copied["completion"]["code"] != code
+
+
+def test_an_account_does_not_see_what_a_former_one_of_its_name_did(site):
+    eve = person(site, "eve", "editor")
+    assert eve.post(f"{API}/pause").status_code == 200
+    assert site.experimenter().delete("/api/v1/accounts/eve").status_code == 204
+    entries = person(site, "eve").get("/api/v1/audit").json()["entries"]
+    assert [entry["action"] for entry in entries] == ["sign in"]
