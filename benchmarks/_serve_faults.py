@@ -27,8 +27,10 @@ __all__ = [
     "damaged_file",
     "database_restart",
     "disk_full",
+    "is_well",
     "preload",
     "soak",
+    "until",
 ]
 
 # Put on the path of a server: its clock is ahead by the number of seconds in a file.

@@ -94,7 +94,8 @@ async def kill(server, crowd, kills):
                 break
             await asyncio.sleep(0.01)
         os.kill(crowd.random.choice(victims), signal.SIGKILL)
-    return {"seen": f"{kills} kills"}
+    recovered = await faults.until(server.url, faults.is_well)
+    return {"seen": f"{kills} kills", "recovered after s": recovered}
 
 
 async def run(crowd, people, fault):

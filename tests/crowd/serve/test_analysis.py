@@ -135,7 +135,8 @@ def test_an_analysis_says_what_was_left_out_and_is_refused_if_anything_differs(s
     ("entry", "value"),
     [
         ("versions", []), ("answers", 7), ("exclude", [[]]), ("exclude", 7), ("map", "x"),
-        ("map", [["x"]]), ("map", [[1.0]]), ("seed", "x"), ("seed", -1), ("seed", 10**400),
+        ("map", [["x"]]), ("map", [[1.0]]), ("seed", "x"), ("seed", -1),
+        pytest.param("seed", 10**400, id="large seed"),
         ("embedding", []), ("embedding", {"dimensions": 10**9}),
     ],
 )  # fmt: skip
