@@ -85,7 +85,7 @@ async def sign_out(request: Request, context: Ctx, who: Experimenter) -> Respons
     return response
 
 
-def _session_json(signed: accounts.Signed) -> JSONResponse:
+def _session_json(signed: Signed) -> JSONResponse:
     return JSONResponse(
         {
             "experimenter": signed.name,
