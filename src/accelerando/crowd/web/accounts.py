@@ -9,7 +9,7 @@ from typing import Any
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
-from sqlalchemy import Connection, delete, func, select, text, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import note
@@ -176,7 +176,7 @@ def _one_at_a_time(connection: Connection) -> None:
     SQLite has one writer at a time anyway.
     """
     if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_COUNT_LOCK})"))
+        connection.execute(select(func.pg_advisory_xact_lock(_COUNT_LOCK)))
 
 
 def count_code(connection: Connection, caller: str, name: str, clock: float) -> None:
