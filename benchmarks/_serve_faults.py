@@ -27,8 +27,10 @@ __all__ = [
     "damaged_file",
     "database_restart",
     "disk_full",
+    "is_well",
     "preload",
     "soak",
+    "until",
 ]
 
 # Put on the path of a server: its clock is ahead by the number of seconds in a file.
@@ -104,7 +106,9 @@ async def clock_jump(server, crowd, file):
     longest = 0.0
     for place, offset in ((0.2, 3600.0), (0.5, 0.0), (0.7, -7200.0)):
         await crowd.reach(place)
-        file.write_text(str(offset))
+        later = file.with_suffix(".later")
+        later.write_text(str(offset))
+        later.replace(file)  # at once: the clock must not be read while it is being written
         longest = max(longest, await until(server.url, is_well))
     return {
         "seen": "logged" if "clock" in server.output() else "NOT LOGGED",

@@ -94,7 +94,8 @@ async def kill(server, crowd, kills):
                 break
             await asyncio.sleep(0.01)
         os.kill(crowd.random.choice(victims), signal.SIGKILL)
-    return {"seen": f"{kills} kills"}
+    recovered = await faults.until(server.url, faults.is_well)
+    return {"seen": f"{kills} kills", "recovered after s": recovered}
 
 
 async def run(crowd, people, fault):
@@ -216,7 +217,8 @@ def of_earlier_pieces(rows, quick):
     file = RESULTS / f"serve_chaos{'_quick' if quick else ''}.json"
     made = {(row["database"], row["fault"]) for row in rows}
     before = json.loads(file.read_text())["rows"] if file.exists() else []
-    return [row for row in before if (row["database"], row.get("fault")) not in made]
+    # Rows without a fault are of a former version of this script, which only killed processes.
+    return [row for row in before if "fault" in row and (row["database"], row["fault"]) not in made]
 
 
 FAULTS = {

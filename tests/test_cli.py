@@ -130,3 +130,14 @@ def test_wrong_options_of_the_demo_are_refused_before_it_trains(
     monkeypatch.chdir(tmp_path)
     assert cli.main(["demo", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_an_error_that_names_the_text_of_others_does_nothing_to_the_terminal(monkeypatch, capsys):
+    def run(_):
+        raise ValueError("copies/\x1b[2Jx \u202e is not known")
+
+    parser = cli.build_parser()
+    parser.set_defaults(run=run)
+    monkeypatch.setattr(cli, "build_parser", lambda: parser)
+    assert cli.main([]) == 2
+    assert capsys.readouterr().err == "accelerando: copies/\\x1b[2Jx \\u202e is not known\n"

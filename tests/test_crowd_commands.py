@@ -36,6 +36,7 @@ COMMANDS = [
         "run_restore",
         {"file": Path("b.zip"), "directory": Path("d"), "key_file": Path("k")},
     ),
+    ("check d --database x", "serve.check", "run_check", {"directory": Path("d"), "database": "x"}),
     ("links --ids people.txt", "serve.backup", "run_links", {"ids": Path("people.txt")}),
     (
         "codes --check sent.csv --use --experiment faces",
@@ -60,7 +61,7 @@ COMMANDS = [
 ]
 
 # These need the extra `crowd`; to write a template, to embed and to plan needs no web stack.
-WEB = {"serve.commands", "serve.backup", "serve.paid", "serve.analysis", "_demo"}
+WEB = {"serve.commands", "serve.backup", "serve.check", "serve.paid", "serve.analysis", "_demo"}
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row[0].split()[0])

@@ -25,6 +25,7 @@ def add_commands(commands: Any) -> None:
     _add_serve(parts)
     _add_backup(parts)
     _add_restore(parts)
+    _add_check(parts)
     _add_links(parts)
     _add_codes(parts)
     _add_analyze(parts)
@@ -146,6 +147,17 @@ def _add_restore(commands: Any) -> None:
         "sessions and links, too",
     )
     restore.set_defaults(run=_restore)
+
+
+def _add_check(commands: Any) -> None:
+    check = commands.add_parser(
+        "check",
+        help="read a whole database and say whether it is sound",
+        description="Read every row of the database of a server. If it is damaged, the exit code "
+        "is 2 and the message names the remedy. The server may be running.",
+    )
+    _add_database(check)
+    check.set_defaults(run=_check)
 
 
 def _add_links(commands: Any) -> None:
@@ -331,6 +343,13 @@ def _links(options: argparse.Namespace) -> int:
         from accelerando.crowd.serve.backup import run_links
 
     return run_links(options)
+
+
+def _check(options: argparse.Namespace) -> int:
+    with _extra():
+        from accelerando.crowd.serve.check import run_check
+
+    return run_check(options)
 
 
 def _codes(options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from accelerando import __version__, _cost_commands, _crowd_commands, demo, doctor
+from accelerando._terminal import printable
 from accelerando.exceptions import AccelerandoError
 
 PARTS: list[Callable[[Any], None]] = [
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
     except (AccelerandoError, ValueError, OSError) as error:
         # Errors that a user can fix are one sentence; all others keep their traceback.
-        print(f"accelerando: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"accelerando: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("accelerando: stopped.", file=sys.stderr)

@@ -88,6 +88,7 @@ NUMBERS = [
     "participants: {answers: %s}",
     "participants: {total_answers: %s}",
     "participants: {withdrawn_days: %s}",
+    "participants: {dropout_minutes: %s}",
     "embedding: {dimensions: %s}",
     "embedding: {alpha: %s, noise: tste}",
     "embedding: {temper: %s}",
@@ -134,3 +135,31 @@ def test_what_would_fail_when_people_come_is_refused_at_the_start(setting, says)
     """Each was stored, and then answered people with 500, or nobody could restore its archive."""
     (problem,) = problems(f"items: 8\n{setting}\n")
     assert says in f"{problem.message} {problem.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("redirect", "refused"),
+    [
+        ("https://{host}/done", True),
+        ("https://a.{host}/", True),
+        ("https://x.org@{host}/", True),
+        ("https://x.org{id}/", True),  # id=.evil.example
+        ("https://x.org:{id}/", True),
+        ("http://{id}", True),
+        ("https://{id}.org", True),
+        ("https://{id}?x=1", True),
+        ("https://{id}\\x.y.org", True),
+        ("https://{school}.sona-systems.com/done?id={id}", False),
+        ("https://x.org/{id}?done={participant}", False),
+        ("https://x.org?id={id}", False),
+    ],
+)
+def test_a_link_does_not_choose_where_people_are_sent(redirect, refused):
+    """An open redirect: the host came from the participant's own link."""
+    made = Settings(completion={"done": {"redirect": redirect}})
+    assert bool(made.open_redirects()) is refused
+    assert not made.problems(8), "an archive of a running study opens all the same"
+    if refused:
+        text = json.dumps(redirect)
+        (found,) = problems(f"items: 8\ncompletion: {{done: {{redirect: {text}}}}}\n")
+        assert found.key == "completion.done.redirect"

@@ -105,7 +105,7 @@ def test_two_processes_find_the_same_bits(study):
     assert [float(x) for x in rows[1].split(",")[2:]] == saved["map"][0]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def saved(study):
     """An analysis of the archive, without anna."""
     folder, _ = study
@@ -129,6 +129,27 @@ def test_an_analysis_says_what_was_left_out_and_is_refused_if_anything_differs(s
     edited["map"][0][0] = float(np.nextafter(made["map"][0][0], 9))
     with pytest.raises(ValueError, match="The map differs"):
         analysis.reproduce(one, edited)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("versions", []), ("answers", 7), ("exclude", [[]]), ("exclude", 7), ("map", "x"),
+        ("map", [["x"]]), ("map", [[1.0]]), ("seed", "x"), ("seed", -1),
+        pytest.param("seed", 10**400, id="large seed"),
+        ("embedding", []), ("embedding", {"dimensions": 10**9}),
+    ],
+)  # fmt: skip
+def test_an_analysis_that_somebody_has_edited_is_one_sentence(
+    study, saved, tmp_path, capsys, monkeypatch, entry, value
+):
+    folder, _ = study
+    fit = (lambda *_: {"map": saved[1]["map"]}) if entry == "map" else analysis.fit
+    monkeypatch.setattr(analysis, "_fit", fit)  # not in a process of its own
+    (tmp_path / "j.json").write_text(json.dumps(saved[1] | {entry: value}))
+    arguments = ["reproduce", str(folder / "a.zip"), str(tmp_path / "j.json")]
+    assert cli.main(["crowd", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,18 @@ def test_what_a_user_can_put_right_is_said(tmp_path, monkeypatch, capsys, argume
     assert "secret" not in said
 
 
+def test_a_database_that_everybody_can_read_is_named_with_the_remedy(tmp_path):
+    file = tmp_path / "crowd.sqlite"
+    url = f"sqlite:///{file}"
+    assert commands.readable_by_others(url) == []
+    Store(url).close()
+    assert commands.readable_by_others(url) == []
+    file.chmod(0o644)
+    (said,) = commands.readable_by_others(url)
+    assert said.endswith(f"chmod o-rwx {file}*")
+    assert commands.readable_by_others("postgresql://x/y") == []
+
+
 def test_a_missing_extra_is_named_with_the_remedy(monkeypatch, capsys, tmp_path):
     for name in [name for name in sys.modules if name.startswith("accelerando.crowd.serve")]:
         monkeypatch.delitem(sys.modules, name)

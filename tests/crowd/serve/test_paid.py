@@ -32,3 +32,24 @@ def test_codes_are_checked_from_a_file(tmp_path, capsys):
     assert cli.main(check) == 1
     assert f"used\t{code}" in capsys.readouterr().out
     store.close()
+
+
+def test_names_and_lines_of_participants_do_nothing_to_the_terminal(tmp_path, capsys):
+    """A name with a line break looked like another line, ``valid`` in front."""
+    place = folder(tmp_path)
+    store = Store(f"sqlite:///{place / 'crowd.sqlite'}")
+    prepare(store, [load_experiment(place, None)])
+    with store.write() as connection:
+        secret, snapshot = store.secret(connection), find(connection, "eggs")
+        name = "7\nvalid\tABCD-EFGH-JKLM\x1b[1A\x1b[2K"
+        person = participants.join(connection, snapshot, secret, {"id": name}, "", None, 1.0)
+        code = completion_code(secret, snapshot, person)
+    (tmp_path / "codes.txt").write_text(f"{code}\nhello \x1b]0;title\x07\tvalid\n")
+    check = ["crowd", "codes", str(place), "--check", str(tmp_path / "codes.txt")]
+    assert cli.main(check) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in lines[:2]] == ["unfinished", "unknown"]
+    assert len(lines) == 3
+    assert all(line.replace("\t", "").isprintable() for line in lines)
+    assert lines[1].count("\t") == 1
+    store.close()

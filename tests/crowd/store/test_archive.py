@@ -126,3 +126,16 @@ def test_an_archive_is_not_unpacked_whole(good):
             new.writestr(name, old.read(name), packing)
     with pytest.raises(ApiError, match=r"answers\.jsonl is packed unusually"):
         archive.read_archive(stream.getvalue())
+
+
+def test_rows_that_the_database_refuses_are_a_sentence(store, good):
+    """NUL in a text on PostgreSQL, and one id twice after the checks of the file."""
+    bad = archive.read_archive(tampered(good, "participants.jsonl", first_line(name="a\x00b")))
+    if store.is_sqlite:
+        row = bad.rows["participants"][0]
+        row["external"] = "anna"
+        bad.rows["participants"].append({**row, "id": 7})
+    with pytest.raises(ApiError, match="the database refuses its rows"), store.write() as rows:
+        archive.restore(rows, bad, "again", 1.0)
+    with store.read() as connection:
+        assert experiments.names(connection) == []

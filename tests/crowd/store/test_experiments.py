@@ -94,3 +94,17 @@ def test_the_samplers_of_the_settings_are_made():
     described = settings.samplers["arr"].model_dump_json(by_alias=True)
     alone = experiments.one_sampler_assigner(8, "arr", described)
     assert alone.samplers == {"arr": assigner.samplers["arr"]}
+
+
+def test_no_two_experiments_have_one_time_of_creation(lab):
+    """Links and codes are signed with it, and an archive may name any."""
+    one = lab("name: one\nitems: 8\n")
+    two = made("name: two\nitems: 8\n")
+    with one.store.write() as connection:
+        clock = experiments.find(connection, "one").frame.created
+        experiments.add(connection, two, clock)
+        experiments.add(connection, two, clock, "three")
+        times = [experiments.find(connection, n).frame.created for n in ("one", "two", "three")]
+    assert times[0] == clock
+    assert len(set(times)) == 3
+    assert max(times) - clock < 0.01

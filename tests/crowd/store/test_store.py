@@ -1,5 +1,6 @@
 """The store itself: schema, migrations, archives, exports, numbers for the dashboard."""
 
+import os
 import threading
 
 import pytest
@@ -59,3 +60,21 @@ def test_every_commit_is_on_disk_before_it_returns(store):
 def test_other_databases_are_refused_without_showing_passwords(url):
     with pytest.raises(ValueError, match="sqlite:///FILE or postgresql"):
         Store(url)
+
+
+def test_the_file_of_a_new_database_is_of_its_owner_only(tmp_path):
+    """It holds the key that signs sessions: everybody on the computer could read it."""
+    before = os.umask(0o022)
+    try:
+        new = Store(f"sqlite:///{tmp_path}/crowd.sqlite")
+        with new.write() as connection:
+            new.secret(connection)
+            there = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+        new.close()
+        (tmp_path / "old.sqlite").touch()  # the rights of a file that is there are its owner's
+        Store(f"sqlite:///{tmp_path}/old.sqlite").close()
+    finally:
+        os.umask(before)
+    assert set(there.values()) == {0o600}
+    assert len(there) == 3
+    assert (tmp_path / "old.sqlite").stat().st_mode & 0o777 == 0o644

@@ -12,8 +12,8 @@ from accelerando.crowd.store import session
 from accelerando.crowd.store.schema import api_token, experimenter
 from accelerando.crowd.store.schema import session as session_table
 from accelerando.crowd.web import accounts, auth, roles, totp
-from accelerando.crowd.web.accounts import Signed
 from accelerando.crowd.web.participant_api import cookie_name
+from accelerando.crowd.web.signed import Signed
 from tests.crowd.web.conftest import _HASH, PASSWORD
 
 # -- what each route needs -------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Caller:
         if wants_token:
             self.headers["authorization"] = f"Bearer {made}"
         else:
-            opened = accounts.sign_in(connection, number, "caller", account, now)
+            opened = accounts.sign_in(connection, number, _HASH, "caller", account, now)
             signed = accounts.check_session(connection, opened, now)
             self.csrf, self.session_id = signed.csrf, accounts.session_id(opened)
             self.headers["x-csrf-token"] = self.csrf

@@ -42,14 +42,14 @@ def test_a_password_matches_its_hash_only(connection):
 def test_a_session_ends_by_time_by_signing_out_and_by_a_new_password(connection):
     accounts.set_password(connection, "anna", "hash", 1.0)
     number, _ = accounts.stored_hash(connection, "anna")
-    token = accounts.sign_in(connection, number, "caller", "anna", 100.0)
+    token = accounts.sign_in(connection, number, "hash", "caller", "anna", 100.0)
     assert accounts.check_session(connection, token, 101.0).name == "anna"
     assert accounts.check_session(connection, token, 101.0 + accounts.SESSION_SECONDS) is None
     assert accounts.check_session(connection, token + "x", 101.0) is None
     assert accounts.check_session(connection, None, 101.0) is None
     accounts.sign_out(connection, token)
     assert accounts.check_session(connection, token, 101.0) is None
-    token = accounts.sign_in(connection, number, "caller", "anna", 100.0)
+    token = accounts.sign_in(connection, number, "hash", "caller", "anna", 100.0)
     accounts.set_password(connection, "anna", "other", 2.0)
     assert accounts.check_session(connection, token, 101.0) is None
 
@@ -68,7 +68,7 @@ def test_guesses_from_many_addresses_do_not_lock_out_the_owner(connection):
     """64 wrong passwords from 8 addresses once locked the only account for everybody."""
     accounts.set_password(connection, "anna", "hash", 1.0)
     number, _ = accounts.stored_hash(connection, "anna")
-    accounts.sign_in(connection, number, "home", "anna", 50.0)
+    accounts.sign_in(connection, number, "hash", "home", "anna", 50.0)
     for k in range(60):
         accounts.count_attempt(connection, f"caller {k % 8}", "anna", 100.0)
     for _ in range(3):

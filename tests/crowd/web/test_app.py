@@ -1,8 +1,10 @@
 """Error responses of the application."""
 
-from sqlalchemy import event
+from sqlalchemy import event, insert
 
-from tests.crowd.web.conftest import answer, begin
+from accelerando.crowd.store import session
+from accelerando.crowd.store.schema import meta
+from tests.crowd.web.conftest import API, answer, begin
 
 
 def test_a_full_disk_is_said_and_nothing_is_acknowledged(site, visitor):
@@ -35,3 +37,16 @@ def test_a_full_disk_is_said_and_nothing_is_acknowledged(site, visitor):
     again = answer(visitor, query)
     assert again.status_code == 200
     assert again.json()["stored"] is True, "the answer that was refused is stored when sent again"
+
+
+def test_what_somebody_else_has_just_changed_is_no_server_error(site, visitor, monkeypatch, caplog):
+    """Two owners who gave a role at the same moment: one of them saw a 500."""
+
+    def race(connection, *_):
+        connection.execute(insert(meta), [{"key": "health", "value": "1"}] * 2)
+
+    monkeypatch.setattr(session, "look", race)
+    begin(visitor)
+    reply = visitor.post(f"{API}/queries", json={})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "conflict")
+    assert not caplog.records, "values of rows stay out of the log"

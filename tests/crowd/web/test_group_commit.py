@@ -6,8 +6,10 @@ import threading
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from accelerando.crowd.store import Store
+from accelerando.crowd.web import group_commit
 from accelerando.crowd.web.group_commit import GroupCommit
 
 
@@ -142,3 +144,9 @@ def test_closing_waits_for_a_write_that_is_running(tmp_path):
     store.is_sqlite = True
     assert [number for number, _ in _notes(store)] == [1, 2]
     store.close()
+
+
+def test_a_savepoint_that_fails_is_an_error_of_sqlalchemy(store):
+    """Only those are classified: a full disk would be a 500."""
+    with pytest.raises(DBAPIError), store.write() as connection:
+        group_commit._execute(connection, "RELEASE SAVEPOINT that_is_not_there")

@@ -13,6 +13,7 @@ from accelerando.crowd.store import Store
 from accelerando.crowd.store.schema import worker as lease
 from accelerando.exceptions import StateError
 from tests.crowd.web.conftest import API, answer, begin
+from tests.crowd.web.test_intruders import person
 
 TOKEN = "a token of thirty-two characters"
 
@@ -128,3 +129,19 @@ def test_metrics_need_their_token(well, monkeypatch):
     found = visitor.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})
     lines = dict(line.split() for line in found.text.splitlines() if line[0] != "#")
     assert lines["crowd_answers"] == lines["crowd_database_ok"] == lines["crowd_worker_ok"] == "1"
+
+
+def test_what_the_worker_says_about_others_is_not_told(site, experimenter):
+    """The name of an experiment and its error were shown to accounts without a role in it."""
+    site.add("name: secret\nitems: 8\n")
+    worker = Worker(site.store)
+    worker._errors = {"secret": "secret: ValueError: of 9; things", "eggs": "eggs: KeyError: x"}
+    assert worker._renew_lease()
+    eve = person(site, "eve", "viewer")
+    seen = [
+        eve.get("/api/v1/health").json()["worker"]["error"],
+        eve.get(f"{API}/dashboard").json()["worker"]["error"],
+    ]
+    assert seen == 2 * ["eggs: KeyError: x; another experiment fails"]
+    error = experimenter.get("/api/v1/health").json()["worker"]["error"]
+    assert error == "secret: ValueError: of 9; things; eggs: KeyError: x"

@@ -14,9 +14,9 @@ from accelerando.crowd.store import Store
 from accelerando.crowd.store.schema import experimenter as experimenter_table
 from accelerando.crowd.store.schema import participant
 from accelerando.crowd.web import accounts, auth, roles, totp
-from accelerando.crowd.web.accounts import Signed
 from accelerando.crowd.web.app import create_app
 from accelerando.crowd.web.limits import address_key
+from accelerando.crowd.web.signed import Signed
 from tests.crowd.web.conftest import _HASH, API, PASSWORD, SETTINGS, Site, begin, png
 
 OTHER = "name: other\nitems: 8\n"
@@ -354,7 +354,7 @@ def test_more_people_than_allowed_do_not_get_in_together(both):
 
 def test_an_old_session_does_not_outlive_its_account_by_a_clock_that_was_ahead(site):
     with site.store.write() as connection:
-        token = accounts.sign_in(connection, 1, "caller", "experimenter", time.time() + 9e6)
+        token = accounts.sign_in(connection, 1, _HASH, "caller", "experimenter", time.time() + 9e6)
     with site.store.read() as connection:
         assert accounts.check_session(connection, token, time.time()) is None
         assert isinstance(accounts.check_session(connection, token, time.time() + 9e6), Signed)
@@ -375,3 +375,11 @@ def test_a_picture_is_served_to_be_looked_at_only(site):
         reply = visitor.get(query[place]["src"])
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert "sandbox" in reply.headers["content-security-policy"]
+
+
+def test_an_account_does_not_see_what_a_former_one_of_its_name_did(site):
+    eve = person(site, "eve", "editor")
+    assert eve.post(f"{API}/pause").status_code == 200
+    assert site.experimenter().delete("/api/v1/accounts/eve").status_code == 204
+    entries = person(site, "eve").get("/api/v1/audit").json()["entries"]
+    assert [entry["action"] for entry in entries] == ["sign in"]

@@ -120,3 +120,23 @@ def test_who_refuses_consent_leaves_no_cookie_and_may_change_their_mind(site):
     again = client.post(f"{path}/participants", json={}).json()
     assert again["consent_required"]
     assert client.post(f"{path}/consent", json={"agreed": True}).json()["queries"]
+
+
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("answers", {"winner": True}),
+        ("answers", {"count": True}),
+        ("answers", {"response_time": True}),
+        ("queries", {"count": True}),
+        ("queries/replace", {"count": True}),
+        ("queries/replace", {"failed": [True]}),
+        ("participants", {"count": True}),
+    ],
+)
+def test_true_is_not_a_number(visitor, route, body):
+    query = begin(visitor)["queries"][0]
+    item = query["left"]["item"]
+    whole = {"query": query["id"], "winner": item, "failed": [item], **body}
+    found = visitor.post(f"{API}/{route}", json=whole)
+    assert (found.status_code, found.json()["error"]["code"]) == (422, "invalid")

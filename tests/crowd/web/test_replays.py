@@ -10,6 +10,7 @@ from accelerando.crowd.store.schema import answer as answers
 from accelerando.crowd.store.schema import api_token
 from accelerando.crowd.web import accounts
 from tests.crowd.web.conftest import _HASH, API, PASSWORD, SETTINGS, answer, begin
+from tests.crowd.web.test_intruders import person
 
 OTHER = "name: other\nitems: 8\n"
 
@@ -206,3 +207,36 @@ def test_names_of_accounts_are_not_look_alikes(experimenter):
     ):
         body = {"name": name, "password": "four other words ok"}
         assert experimenter.post("/api/v1/accounts", json=body).status_code == 422, name
+
+
+def test_a_copy_of_an_experiment_signs_nothing_for_the_original(site):
+    """A viewer may not make links, but made those of a copy, which opened the original's sessions.
+
+    An archive names the time of its experiment's creation, with which links and codes are signed.
+    """
+    site.add(
+        "name: paid\nitems: 8\nparticipants: {answers: 1}\ncompletion: {done: {code: '{code}'}}\n"
+    )
+    admin, eve = site.experimenter(), person(site, "eve", "viewer", "paid")
+    there, here = "/api/v1/experiments/paid", "/api/v1/experiments/copy"
+
+    def come(experiment, link):
+        given = dict(pair.split("=") for pair in link.partition("?")[2].split("&"))
+        client = site.visitor()
+        return client, client.post(f"{experiment}/participants", json={"parameters": given}).json()
+
+    link = admin.post(f"{there}/links", json={"ids": ["anna"]}).json()["personal"]["anna"]
+    anna, begun = come(there, link)
+    query = begun["queries"][0]
+    sent = {"query": query["id"], "winner": query["left"]["item"]}
+    code = anna.post(f"{there}/answers", json=sent).json()["completion"]["code"]
+    assert eve.post(f"{there}/links", json={"ids": ["anna"]}).status_code == 403
+    archive = eve.get(f"{there}/downloads/archive.zip").content
+    files, name = {"archive": ("a.zip", archive)}, {"name": "copy"}
+    assert eve.post("/api/v1/restore", files=files, data=name).status_code == 201
+    made = eve.post(f"{here}/links", json={"ids": ["anna"]}).json()
+    assert made["personal"]["anna"].partition("?")[2] != link.partition("?")[2]
+    _, stolen = come(there, made["personal"]["anna"])
+    assert stolen["completion"] is None, "a session of its own"
+    _, copied = come(here, made["personal"]["anna"])
+    assert copied["completion"]["code"] != code

@@ -7,7 +7,7 @@ from accelerando.crowd.store import Store, experiments
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import experimenter
 from accelerando.crowd.web import roles
-from accelerando.crowd.web.accounts import Signed
+from accelerando.crowd.web.signed import Signed
 
 DAY = 86400.0
 

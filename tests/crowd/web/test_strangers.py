@@ -6,11 +6,12 @@ import anyio
 import pytest
 from sqlalchemy import func, select
 
+from accelerando.crowd.experiment import Limits
 from accelerando.crowd.store import experiments
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import answer as answers
 from accelerando.crowd.store.schema import audit, participant, served
-from tests.crowd.web.conftest import API, answer, begin
+from tests.crowd.web.conftest import API, answer, begin, png
 
 
 def rows(site, *tables):
@@ -160,3 +161,46 @@ def test_one_address_cannot_begin_sessions_without_end(site):
     assert status == [200] * 4 + [429] * 2
     assert rows(site, participant) == [5]
     assert first.post(f"{API}/participants", json={}).status_code == 200, "who is there stays"
+
+
+@pytest.mark.parametrize("way", ["page", "salmon"])
+def test_a_session_of_ones_own_begins_no_others_without_end(site, way):
+    """With one valid token, a new id in each link began sessions that nobody counted."""
+    site.app.state.context.limits = Limits(sessions_per_address=3)
+    name = "eggs"
+    if way == "salmon":
+        name = "fish"
+        site.add("name: fish\nitems: 8\nsalmon_routes: true\n")
+    visitor = site.visitor()
+
+    def come(puid):
+        if way == "page":
+            body = {"parameters": {"puid": puid}}
+            return visitor.post(f"/api/v1/experiments/{name}/participants", json=body)
+        query = visitor.get(f"/e/{name}/query", params={"puid": puid}).json()
+        return visitor.post(
+            f"/e/{name}/answer", json={**query, "winner": query["left"], "puid": puid}
+        )
+
+    assert [come(f"person {k}").status_code for k in range(8)] == [200] * 3 + [429] * 5
+    assert rows(site, participant) == [3]
+    assert [come("person 2").status_code for _ in range(4)] == [200] * 4, "it continues"
+
+
+def test_who_has_no_invitation_sees_no_item(site, experimenter):
+    """The page of an experiment for invited people named the pictures to everybody."""
+    settings = "name: secret\nparticipants: {entry: link}\ntitle: A secret study\n"
+    pictures = [(f"{k}.png", png(k)) for k in range(4)]
+    site.add(settings, pictures)
+    made = experimenter.post("/api/v1/experiments/secret/links", json={"ids": ["104"]}).json()
+    stranger = site.visitor()
+    page = "/e/secret/"
+    assert "/media/secret/" not in stranger.get(page).text
+    assert "/media/secret/" not in stranger.get(f"{page}?invitation=guess&id=104&proof=x").text
+    for link in (made["open"], made["personal"]["104"]):
+        assert stranger.get(link).text.count("/media/secret/") >= 4
+    given = dict(pair.split("=") for pair in made["open"].partition("?")[2].split("&"))
+    api = "/api/v1/experiments/secret/participants"
+    assert stranger.post(api, json={"parameters": given}).status_code == 200
+    assert "/media/secret/" in stranger.get(page).text, "who takes part loads the page again"
+    assert "secret" not in site.visitor().get("/", headers={"accept": "text/html"}).text

@@ -142,7 +142,7 @@ def make_experiment(
             message, remedy = _say(found)
             document.problem(path, message, remedy)
     if settings is not None:
-        for place, message, remedy in settings.problems(len(items)):
+        for place, message, remedy in (*settings.problems(len(items)), *settings.open_redirects()):
             document.problem(place, message, remedy)
     _refuse(document, files)
     assert settings is not None

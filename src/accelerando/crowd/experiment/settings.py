@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -94,7 +95,7 @@ class ParticipantSettings(_Part):
     answers: Whole | None = Field(default=50, ge=1)
     total_answers: Whole | None = Field(default=None, ge=1)
     total_participants: Whole | None = Field(default=None, ge=1)
-    dropout_minutes: float = Field(default=60.0, gt=0, le=525_600)
+    dropout_minutes: Real = Field(default=60.0, gt=0, le=525_600)
     returning: Literal["resume", "refuse", "new"] = "resume"
     entry: Literal["open", "link"] = "open"
     id_parameters: list[str] = ["participant", "puid", "PROLIFIC_PID", "workerId", "id"]
@@ -306,7 +307,23 @@ class Settings(_Part):
             found.append((("consent", "version"), sentence, remedy))
         return found
 
+    def open_redirects(self) -> list[tuple[tuple[str | int, ...], str, str]]:
+        """Return the redirects whose host comes from a participant's link, as in :meth:`problems`.
 
+        Archives of running studies may have them, so they are refused for new experiments only.
+        """
+        found: list[tuple[tuple[str | int, ...], str, str]] = []
+        for outcome, made in self.completion.items():
+            host = re.split(r"[/?#\\]", (made.redirect or "").partition("://")[2])[0]
+            if "{" in host and not _FIXED_END.search(host):
+                sentence = "a link could name the host of this address, and lead people anywhere."
+                remedy = "Write the host out, and use {NAME} after it."
+                found.append((("completion", outcome, "redirect"), sentence, remedy))
+        return found
+
+
+# A host that ends like this, as {NAME}.example.org, belongs to example.org whatever NAME is.
+_FIXED_END = re.compile(r"\}\.[A-Za-z0-9.-]+\.[A-Za-z0-9-]+(:[0-9]+)?$")
 _SAME = "the query {} has the same item twice."
 _DIFFERENT = "Name three different items."
 _VERSION_LETTERS = 64  # of the column in the database

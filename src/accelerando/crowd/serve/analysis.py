@@ -211,7 +211,7 @@ def run_reproduce(options: argparse.Namespace) -> int:
     try:
         saved = json.loads(options.analysis.read_text(encoding="utf-8"))
         known = isinstance(saved, dict)
-    except (UnicodeDecodeError, json.JSONDecodeError):
+    except (ValueError, RecursionError):
         known = False
     if not known:
         raise ValueError(f"{options.analysis} is not a file of `crowd analyze`.")
@@ -220,6 +220,9 @@ def run_reproduce(options: argparse.Namespace) -> int:
         made = reproduce(archive, saved)
     except KeyError as missing:
         raise ValueError(f"{options.analysis} has no entry {missing}.") from None
+    except (TypeError, AttributeError, OverflowError, ValidationError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{options.analysis} was edited: {reason}.") from None
     print(f"The map is the same, bit for bit (map {made['sha256'][:16]}).")
     _write_map(options.map, archive, made)
     return 0

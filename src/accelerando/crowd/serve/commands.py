@@ -62,6 +62,7 @@ def run_serve(options: argparse.Namespace) -> int:
         made = [load_experiment(path, options.items, known=known) for path in options.experiments]
     store = Store(url)
     store.check()
+    _print_notes(readable_by_others(url))
     # Before the first password is made: it is shown once, and only if the port is free.
     listener = listen(options.host, options.port)
     try:
@@ -159,6 +160,17 @@ def prepare(store: Store, made: list[Experiment], *, reset: bool = False) -> str
                     file=sys.stderr,
                 )
     return None if chosen else password
+
+
+def readable_by_others(url: str) -> list[str]:
+    """Return a sentence if other users of this computer can read the SQLite file."""
+    file = Path(url.removeprefix("sqlite:///"))
+    if not url.startswith("sqlite:///") or not file.is_file() or not file.stat().st_mode & 0o004:
+        return []
+    return [
+        f"every user of this computer can read {file}, and with it the key that signs sessions and "
+        f"links. A new database is readable by its owner only; for this one: chmod o-rwx {file}*"
+    ]
 
 
 def _print_notes(notices: list[str]) -> None:

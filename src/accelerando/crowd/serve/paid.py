@@ -9,6 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from accelerando._terminal import printable
 from accelerando.crowd.serve.backup import open_store
 from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.codes import check_codes
@@ -37,7 +38,7 @@ def run_codes(options: argparse.Namespace) -> int:
         if one["status"] == "used":
             when = datetime.fromtimestamp(one["used"]).astimezone()
             columns.append(f"used up {when.isoformat(' ', 'minutes')}")
-        print("\t".join(columns))
+        print("\t".join(map(printable, columns)))  # lines and names are texts of participants
     counts = Counter(one["status"] for one in found)
     print(", ".join(f"{n} {status}" for status, n in sorted(counts.items())) or "no codes")
     if options.use and counts["valid"]:

@@ -95,9 +95,13 @@ def check_codes(
             )  # fmt: skip
             here.add(code)
             if use and told["status"] == "valid":
-                connection.execute(
-                    update(participant).where(participant.c.id == person.id).values(code_used=clock)
+                used = connection.execute(
+                    update(participant)
+                    .where(participant.c.id == person.id, participant.c.code_used.is_(None))
+                    .values(code_used=clock)
                 )
+                if not used.rowcount:  # by a colleague who checks the same list at this moment
+                    told |= {"status": "used", "used": clock}
         found.append(told)
     if use:
         count = sum(one["status"] == "valid" for one in found)

@@ -136,14 +136,19 @@ def add(
         There is an experiment with this name.
     """
     chosen = name or made.settings.name
-    taken = connection.execute(select(experiment.c.id).where(experiment.c.name == chosen)).first()
-    if taken is not None:
+    there = connection.execute(select(experiment.c.id).where(experiment.c.name == chosen)).first()
+    if there is not None:
         raise ApiError(
             "name_taken",
             f"There already is an experiment {chosen!r} on this server; choose another name.",
             409,
         )
     settings = made.settings.model_copy(update={"name": chosen})
+    # Links and codes of an experiment are signed with its time of creation. An archive that is
+    # restored next to its experiment must not sign what is valid there.
+    taken = select(experiment.c.id).where(experiment.c.created == bindparam("created"))
+    while number is None and connection.execute(taken, {"created": clock}).first() is not None:
+        clock += 0.001
     number = connection.execute(
         experiment.insert()
         .values(

@@ -29,9 +29,11 @@ __all__ = [
     "Person",
     "authenticate",
     "consent",
+    "continues",
     "delete_withdrawn",
     "get",
     "invitation",
+    "is_invited",
     "join",
     "new_secret",
     "proof",
@@ -74,11 +76,8 @@ def join(
     """
     settings = snapshot.frame.settings.participants
     kept = {name: clean(value) for name, value in parameters.items()}
-    given = next((kept[name] for name in settings.id_parameters if kept.get(name)), None)
-    external = given
-    if given is not None and settings.pseudonyms:
-        external = _pseudonym(secret, snapshot, given)
-    proven = given is not None and is_equal(kept.get("proof"), proof(secret, snapshot, given))
+    given, external = _named(snapshot, secret, kept)
+    proven = _is_proven(snapshot, secret, kept, given)
     mine = hashlib.sha256(browser.encode()).hexdigest() if browser else ""
     row = _by_cookie(known, external)
     if row is not None:
@@ -94,8 +93,7 @@ def join(
     squatted = row is not None and proven and not row.proven
     if returning == "refuse" and not squatted and _has_finished(connection, snapshot, external):
         raise ApiError("returning", "You have taken part already. Thank you.", 403)
-    invited = proven or is_equal(kept.get("invitation"), invitation(secret, snapshot))
-    if settings.entry == "link" and not invited:
+    if settings.entry == "link" and not is_invited(snapshot, secret, parameters):
         raise ApiError("no_invitation", "Please open the complete link of this study.", 403)
     quota = reserve(connection, snapshot, clock)
     if squatted and row is not None:
@@ -129,6 +127,41 @@ def join(
     if made is None:  # another transaction has just taken the id: look again
         return join(connection, snapshot, secret, parameters, device, known, clock, browser, own)
     return made
+
+
+def continues(
+    snapshot: Snapshot, secret: bytes, parameters: Mapping[str, str], known: Person | None
+) -> bool:
+    """Return True if the participant of a token continues with these URL parameters.
+
+    With the id of somebody else in the link a session of its own begins, see :func:`join`.
+    """
+    kept = {name: clean(value) for name, value in parameters.items()}
+    return _by_cookie(known, _named(snapshot, secret, kept)[1]) is not None
+
+
+def is_invited(snapshot: Snapshot, secret: bytes, parameters: Mapping[str, str]) -> bool:
+    """Return True if a link has the experiment's invitation, or is a personal one."""
+    kept = {name: clean(value) for name, value in parameters.items()}
+    invited = is_equal(kept.get("invitation"), invitation(secret, snapshot))
+    return invited or _is_proven(snapshot, secret, kept, _named(snapshot, secret, kept)[0])
+
+
+def _is_proven(
+    snapshot: Snapshot, secret: bytes, kept: Mapping[str, str], given: str | None
+) -> bool:
+    return given is not None and is_equal(kept.get("proof"), proof(secret, snapshot, given))
+
+
+def _named(
+    snapshot: Snapshot, secret: bytes, kept: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """Return the id in a link, and under which name it is stored."""
+    settings = snapshot.frame.settings.participants
+    given = next((kept[name] for name in settings.id_parameters if kept.get(name)), None)
+    if given is not None and settings.pseudonyms:
+        return given, _pseudonym(secret, snapshot, given)
+    return given, given
 
 
 def new_secret() -> str:
@@ -253,11 +286,13 @@ def delete_withdrawn(connection: Connection, snapshot: Snapshot, clock: float) -
     )
     delay = 86400 * snapshot.frame.settings.participants.withdrawn_days
     due = connection.execute(
-        select(participant.c.id).where(
+        select(participant.c.id)
+        .where(
             mine,
             participant.c.withdrawn <= clock - delay,
             (participant.c.answered + participant.c.skipped + participant.c.asked) > 0,
         )
+        .with_for_update()  # an experimenter may reinstate somebody at this moment
     ).scalars()
     found = list(due)
     for person in found:

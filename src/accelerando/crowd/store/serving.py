@@ -19,11 +19,12 @@ from accelerando.crowd.store.participants import Person
 from accelerando.crowd.store.places import room
 from accelerando.crowd.store.schema import participant, served
 
-__all__ = ["AsRow", "ServedRow", "open_queries", "top_up"]
+__all__ = ["CHECK", "UNSHOWN", "AsRow", "ServedRow", "open_queries", "top_up"]
 
 ServedRow = Row[Any]
 # Key of a participant's counts of items that did not load; samplers' names have no spaces.
 UNSHOWN = " unshown"
+CHECK = " check"  # key of the state of the attention checks
 _TRIES = 20
 
 _OPEN = (
@@ -159,9 +160,9 @@ class _Asker:
         check, every = self.frame.check, self.frame.settings.checks.every
         if check is None or number % every:
             return None
-        state = self._state(" check") or check.start(self.frame.n_items, self._seed())
+        state = self._state(CHECK) or check.start(self.frame.n_items, self._seed())
         (query,), after = check.propose(state, 1)
-        self.personal[" check"] = _plain(after)
+        self.personal[CHECK] = _plain(after)
         known = {
             Query(*asked).key: winner
             for asked, winner in zip(check.queries, check.winners or (), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container
 from typing import Any
 
@@ -16,9 +17,11 @@ from accelerando.crowd.store.schema import model, participant, queue, worker
 from accelerando.crowd.store.tally import LATENCY_EDGES, TIME_EDGES, Tallies, Tally, Timeline
 from accelerando.crowd.store.unshown import unshown_items
 
-__all__ = ["dashboard", "embedding", "health", "summaries", "summary"]
+__all__ = ["dashboard", "embedding", "health", "summaries", "summary", "visible_error"]
 
 ALIVE_SECONDS = 20.0
+# Between what the worker notes about two experiments.
+_ONE_ERROR = re.compile(r"; (?=[a-z0-9][a-z0-9_-]*: [A-Za-z]+: )")
 
 
 def summaries(
@@ -132,6 +135,23 @@ def health(connection: Connection, clock: float) -> dict[str, Any]:
     }
 
 
+def visible_error(error: str | None, names: Container[str] | None) -> str | None:
+    """Return what the worker says about these experiments; of others only that they fail.
+
+    Parameters
+    ----------
+    error : str or None
+        What the worker has noted: ``"name: reason"`` for each experiment that fails.
+    names : container of str or None
+        Experiments that the reader may see; None for all.
+    """
+    if error is None or names is None:
+        return error
+    parts = _ONE_ERROR.split(error)
+    seen = [part for part in parts if part.partition(":")[0] in names]
+    return "; ".join(seen + ["another experiment fails"] * (len(seen) < len(parts)))
+
+
 def _arrivals(connection: Connection, snapshot: Snapshot) -> dict[str, Any]:
     """Return the number of new participants over time."""
     came = Timeline()
@@ -191,6 +211,7 @@ def _worker(
     connection: Connection, snapshot: Snapshot, clock: float, usable: int
 ) -> dict[str, Any]:
     found: dict[str, Any] = health(connection, clock)["worker"]
+    found["error"] = visible_error(found["error"], [snapshot.frame.name])
     newest = connection.execute(
         select(model.c.version, model.c.n_answers, model.c.seconds)
         .where(model.c.experiment_id == snapshot.frame.id)

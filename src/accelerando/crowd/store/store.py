@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -170,6 +172,7 @@ def _engine(url: str, connections: int) -> Engine:
         )
     try:
         if url.startswith("sqlite"):
+            _make_private(url)
             engine = create_engine(
                 url,
                 hide_parameters=True,  # logs must not contain names or hashes
@@ -196,6 +199,18 @@ def _engine(url: str, connections: int) -> Engine:
             "as %XX."
         ) from None
     return engine
+
+
+def _make_private(url: str) -> None:
+    """Create the file of a new database so that only this user can read it.
+
+    It holds the key that signs sessions and links. SQLite gives its other files the same rights.
+    """
+    name = url.removeprefix("sqlite:///").partition("?")[0]
+    if name in ("", ":memory:") or name.startswith("file:"):
+        return
+    with contextlib.suppress(OSError):  # it is there, or opening it says what is wrong
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _prepare_sqlite(engine: Engine) -> None:

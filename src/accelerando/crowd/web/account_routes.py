@@ -15,7 +15,6 @@ from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import audit, experimenter
 from accelerando.crowd.web import accounts, roles, totp
-from accelerando.crowd.web.accounts import Signed
 from accelerando.crowd.web.auth import (
     COOKIE,
     Experimenter,
@@ -24,6 +23,7 @@ from accelerando.crowd.web.auth import (
     forget,
     signed_in,
     use_code,
+    write_as,
 )
 from accelerando.crowd.web.context import Context, Ctx, context_of
 from accelerando.crowd.web.cookies import cookie_of
@@ -31,6 +31,7 @@ from accelerando.crowd.web.pages import render
 from accelerando.crowd.web.participant_api import Name
 from accelerando.crowd.web.passwords import check_password
 from accelerando.crowd.web.schemas import ErrorOut
+from accelerando.crowd.web.signed import Signed
 
 __all__ = ["router"]
 
@@ -105,7 +106,7 @@ async def _change(request: Request, who: Signed, present: str, new: str) -> None
         accounts.change_password(connection, who.id, hashed)
         stored.note(connection, clock, who.name, "change password", "")
 
-    await context.write(change)
+    await write_as(who, context, change)
 
 
 @router.get("/experiments-account", include_in_schema=False)
@@ -167,7 +168,7 @@ async def end_session(
     which: Annotated[str, Path(pattern="^[0-9a-f]{16}$")], context: Ctx, who: Experimenter
 ) -> Response:
     """End one of the sessions of the account."""
-    if not await context.write(accounts.end_session, who.id, which):
+    if not await write_as(who, context, accounts.end_session, who.id, which):
         raise ApiError("unknown_session", "There is no such session.", 404)
     return Response(status_code=204)
 
@@ -190,7 +191,7 @@ async def make_token(body: NewToken, context: Ctx, who: Experimenter) -> dict[st
             days=body.days, clock=clock,
         )  # fmt: skip
 
-    return {"token": await context.write(make)}
+    return {"token": await write_as(who, context, make)}
 
 
 @router.delete("/api/v1/account/tokens/{number}", status_code=204, summary="Revoke a token")
@@ -198,7 +199,7 @@ async def end_token(
     number: Annotated[int, Path(ge=1, lt=2**31)], context: Ctx, who: Experimenter
 ) -> Response:
     """Revoke a token of the account."""
-    if not await context.write(roles.end_token, who.id, number):
+    if not await write_as(who, context, roles.end_token, who.id, number):
         raise ApiError("unknown_token", "There is no such token.", 404)
     return Response(status_code=204)
 
@@ -248,7 +249,7 @@ async def _note_totp(
         accounts.set_totp(connection, who.id, key, step)
         stored.note(connection, clock, who.name, action, "")
 
-    await context.write(change)
+    await write_as(who, context, change)
 
 
 # -- accounts of others ----------------------------------------------------------------------------
@@ -291,7 +292,7 @@ async def create_account(body: NewAccount, context: Ctx, who: Experimenter) -> d
         )
         stored.note(connection, clock, who.name, "create account", body.name)
 
-    await context.write(create)
+    await write_as(who, context, create)
     return {"name": body.name}
 
 
@@ -309,7 +310,7 @@ async def delete_account(account: AccountInPath, context: Ctx, who: Experimenter
             raise ApiError("unknown_account", f"There is no account {account!r}.", 404)
         stored.note(connection, clock, who.name, "delete account", account)
 
-    await context.write(remove)
+    await write_as(who, context, remove)
     return Response(status_code=204)
 
 
@@ -333,7 +334,7 @@ async def set_member(
         stored.note(connection, clock, who.name, "give role", subject)
         return roles.members(connection, name)
 
-    return {"members": await context.write(change)}
+    return {"members": await write_as(who, context, change)}
 
 
 @router.get("/api/v1/audit", summary="The audit log")
@@ -348,7 +349,11 @@ async def audit_log(
     def look(connection: Connection) -> list[dict[str, Any]]:
         found = select(audit).where(audit.c.id < before).order_by(audit.c.id.desc()).limit(200)
         if not who.admin:
-            found = found.where(audit.c.experimenter == who.name)
+            # A former account may have had the same name.
+            since = select(experimenter.c.created).where(experimenter.c.id == who.id)
+            found = found.where(
+                audit.c.experimenter == who.name, audit.c.at >= since.scalar_subquery()
+            )
         return [dict(row) for row in connection.execute(found).mappings()]
 
     return {"entries": await context.read(look)}

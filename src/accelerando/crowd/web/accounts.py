@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,9 +14,10 @@ from sqlalchemy import Connection, delete, func, select, update
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import note
 from accelerando.crowd.store.schema import api_token, experimenter, session, sign_in_failure
+from accelerando.crowd.web.signed import Signed
 from accelerando.crowd.web.totp import accepted_step
 
-__all__ = ["Signed", "check_session", "set_password", "sign_in", "sign_out"]
+__all__ = ["check_session", "set_password", "sign_in", "sign_out"]
 
 SESSION_SECONDS = 12 * 3600.0
 IDLE_SECONDS = 2 * 3600.0
@@ -31,23 +31,9 @@ _PER_NAME = 60
 _CODES_PER_NAME = 10
 _KNOWN_SECONDS = 30 * 86400.0
 _ID_DIGITS = 16
+_COUNT_LOCK = 715_202_607
 
 _hasher = PasswordHasher()
-
-
-@dataclass(frozen=True)
-class Signed:
-    """A signed-in experimenter."""
-
-    id: int
-    name: str
-    csrf: str
-    admin: bool = True
-    must_change: bool = False
-    seen: float = 0.0
-    # "read" or "write" for tokens of programs; "" for people who signed in.
-    scope: str = ""
-    experiment_id: int | None = None  # the only one of a token
 
 
 def password_hash(password: str) -> str:
@@ -155,6 +141,7 @@ def count_attempt(connection: Connection, caller: str, name: str, clock: float) 
     ApiError
         There were too many attempts (429).
     """
+    _one_at_a_time(connection)
     # Entries in the future are from a clock that was wrong.
     connection.execute(
         delete(sign_in_failure).where(
@@ -183,6 +170,15 @@ def count_attempt(connection: Connection, caller: str, name: str, clock: float) 
     )
 
 
+def _one_at_a_time(connection: Connection) -> None:
+    """Wait until no other transaction counts: two processes could both see the last free attempt.
+
+    SQLite has one writer at a time anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_COUNT_LOCK)))
+
+
 def count_code(connection: Connection, caller: str, name: str, clock: float) -> None:
     """Count a one-time code before it is checked: a million of them are soon tried.
 
@@ -191,6 +187,7 @@ def count_code(connection: Connection, caller: str, name: str, clock: float) -> 
     ApiError
         There were too many wrong codes for this account (429).
     """
+    _one_at_a_time(connection)
     key = _code_key(name)
     tried, known = (
         connection.execute(
@@ -222,8 +219,19 @@ def _forget_newest(connection: Connection, key: str) -> None:
     connection.execute(delete(sign_in_failure).where(sign_in_failure.c.id == newest))
 
 
-def sign_in(connection: Connection, number: int, caller: str, name: str, clock: float) -> str:
-    """Create a session and return its token; the database stores a hash only."""
+def sign_in(
+    connection: Connection, number: int, hashed: str, caller: str, name: str, clock: float
+) -> str:
+    """Create a session and return its token; the database stores a hash only.
+
+    Raises
+    ------
+    ApiError
+        The password with this hash was checked, and was changed meanwhile (401).
+    """
+    mine = select(experimenter.c.password_hash).where(experimenter.c.id == number)
+    if connection.execute(mine.with_for_update()).scalar() != hashed:
+        raise ApiError("wrong_password", "Wrong name or password.", 401)
     made = secrets.token_urlsafe(32)
     connection.execute(delete(session).where(session.c.expires < clock))
     known = _known_key(caller, name)
@@ -258,7 +266,7 @@ def check_session(connection: Connection, token: str | None, clock: float) -> Si
     row = connection.execute(
         select(
             account.id, account.name, account.admin, account.must_change, session.c.csrf,
-            session.c.seen,
+            session.c.seen, session.c.token_hash.label("key"),
         )
         .join(session, session.c.experimenter_id == account.id)
         .where(
@@ -339,10 +347,18 @@ def _code_key(name: str) -> str:
 
 
 def totp_of(connection: Connection, number: int) -> tuple[str | None, int]:
-    """Return the key of an account's one-time passwords, and the step of the last one used."""
+    """Return the key of an account's one-time passwords, and the step of the last one used.
+
+    Raises
+    ------
+    ApiError
+        The account was deleted meanwhile (401).
+    """
     row = connection.execute(
         select(experimenter.c.totp, experimenter.c.totp_step).where(experimenter.c.id == number)
-    ).one()
+    ).first()
+    if row is None:
+        raise ApiError("sign_in", "Please sign in.", 401)
     return row.totp, row.totp_step
 
 

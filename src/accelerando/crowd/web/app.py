@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -139,6 +139,9 @@ def _add_error_handlers(app: FastAPI) -> None:
         if isinstance(error, DataError):
             sentence = "Something in the request cannot be stored, such as a character NUL."
             return _error_response(request, 422, "invalid", sentence, {})
+        if isinstance(error, IntegrityError):  # found by the database, after our own checks
+            sentence = "Somebody else has changed the same thing at this moment; please try again."
+            return _error_response(request, 409, "conflict", sentence, {})
         if trouble == "damaged":
             request.app.state.context.damaged = True
             log.critical("The database is damaged: %s. %s", error.orig, RESTORE)

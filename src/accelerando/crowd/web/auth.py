@@ -6,7 +6,9 @@ import hmac
 import logging
 import re
 import secrets
-from typing import Annotated
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -15,11 +17,11 @@ from fastapi.responses import Response
 
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.web import accounts, roles
-from accelerando.crowd.web.accounts import Signed
-from accelerando.crowd.web.context import context_of
+from accelerando.crowd.web.context import Context, context_of
 from accelerando.crowd.web.cookies import cookie_of, drop_cookie, set_cookie
 from accelerando.crowd.web.limits import address_key
 from accelerando.crowd.web.origin import path_of, require_same_origin
+from accelerando.crowd.web.signed import Signed
 
 __all__ = [
     "COOKIE",
@@ -32,8 +34,10 @@ __all__ = [
     "set_session",
     "signed_in",
     "try_password",
+    "write_as",
 ]
 
+Result = TypeVar("Result")
 COOKIE = "accelerando_session"
 CSRF_COOKIE = "accelerando_csrf"
 _CHECKS_AT_ONCE = 2
@@ -85,12 +89,20 @@ async def _require(request: Request) -> Signed:
     if name is not None and path.startswith("/api/v1/experiments/"):
         needed = roles.needed_role(request.method, path)
         await context_of(request).read(roles.require, signed, name, needed)
+        signed = replace(signed, needs=(name, needed))
     elif signed.scope and is_write and signed.experiment_id is not None:
         raise ApiError("role", "This token is for one experiment.", 403)
     return signed
 
 
 Experimenter = Annotated[Signed, Depends(_require)]
+
+
+async def write_as(
+    signed: Signed, context: Context, function: Callable[..., Result], *arguments: Any
+) -> Result:
+    """Run a function in a transaction, if the experimenter may still do it at that moment."""
+    return await context.write(roles.still_allowed(signed, function), *arguments)
 
 
 def check_csrf(request: Request, signed: Signed, token: str) -> None:
@@ -121,7 +133,7 @@ async def try_password(request: Request, name: str, password: str, code: str = "
     old = cookie_of(request, COOKIE)
     if old:  # the new session replaces the one of this browser
         await context.write(accounts.sign_out, old)
-    return await context.write(accounts.sign_in, number, caller, name, clock)
+    return await context.write(accounts.sign_in, number, hashed, caller, name, clock)
 
 
 async def use_code(request: Request, number: int, name: str, code: str) -> None:

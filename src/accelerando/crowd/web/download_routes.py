@@ -17,7 +17,7 @@ from accelerando.crowd.store import experiments as stored
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.web import roles
-from accelerando.crowd.web.auth import Experimenter
+from accelerando.crowd.web.auth import Experimenter, write_as
 from accelerando.crowd.web.context import Ctx
 from accelerando.crowd.web.experimenter_api import Summary, require_name
 from accelerando.crowd.web.participant_api import Name
@@ -113,7 +113,7 @@ async def restore(
         roles.give(connection, chosen, who.name, "owner")
         stored.note(connection, clock, who.name, "restore", chosen)
 
-    await context.write(store)
+    await write_as(who, context, store)
     root = request.scope.get("root_path", "")
     return Summary(**await context.read(statistics.summary, chosen, root))
 

@@ -26,6 +26,7 @@ from accelerando.crowd.web.auth import (
     set_session,
     signed_in,
     try_password,
+    write_as,
 )
 from accelerando.crowd.web.context import Context, Ctx
 from accelerando.crowd.web.cookies import cookie_of
@@ -39,6 +40,7 @@ from accelerando.crowd.web.experimenter_schemas import (
 from accelerando.crowd.web.origin import require_same_origin
 from accelerando.crowd.web.participant_api import Name
 from accelerando.crowd.web.schemas import ErrorOut, item_json
+from accelerando.crowd.web.signed import Signed
 
 __all__ = ["Summary", "require_name", "router"]
 
@@ -83,7 +85,7 @@ async def sign_out(request: Request, context: Ctx, who: Experimenter) -> Respons
     return response
 
 
-def _session_json(signed: accounts.Signed) -> JSONResponse:
+def _session_json(signed: Signed) -> JSONResponse:
     return JSONResponse(
         {
             "experimenter": signed.name,
@@ -136,7 +138,7 @@ async def create(
         roles.give(connection, chosen, who.name, "owner")
         stored.note(connection, clock, who.name, "create", chosen)
 
-    await context.write(store)
+    await write_as(who, context, store)
     found = await context.read(statistics.summary, chosen, _root(request))
     return Created(**found, notices=made.notices)
 
@@ -151,26 +153,26 @@ async def one(request: Request, name: Name, context: Ctx, who: Experimenter) -> 
 @router.post("/api/v1/experiments/{name}/pause", summary="Pause")
 async def pause(request: Request, name: Name, context: Ctx, who: Experimenter) -> Summary:
     """Pause the experiment: no new queries, but answers to open ones are stored."""
-    return await _set_state(request, name, context, who.name, "paused")
+    return await _set_state(request, name, context, who, "paused")
 
 
 @router.post("/api/v1/experiments/{name}/resume", summary="Resume")
 async def resume(request: Request, name: Name, context: Ctx, who: Experimenter) -> Summary:
     """Resume the experiment. Participants' pages continue automatically."""
-    return await _set_state(request, name, context, who.name, "running")
+    return await _set_state(request, name, context, who, "running")
 
 
 async def _set_state(
-    request: Request, name: str, context: Context, who: str, state: str
+    request: Request, name: str, context: Context, who: Signed, state: str
 ) -> Summary:
     clock = context.clock()
 
     def change(connection: Connection) -> None:
         snapshot = stored.find(connection, name)
         stored.set_state(connection, snapshot.frame.id, state)
-        stored.note(connection, clock, who, state, name)
+        stored.note(connection, clock, who.name, state, name)
 
-    await context.write(change)
+    await write_as(who, context, change)
     return Summary(**await context.read(statistics.summary, name, _root(request)))
 
 
@@ -186,7 +188,7 @@ async def delete(name: Name, body: Confirm, context: Ctx, who: Experimenter) -> 
         stored.remove(connection, snapshot.frame.id)
         stored.note(connection, clock, who.name, "delete", name)
 
-    await context.write(remove)
+    await write_as(who, context, remove)
     return Response(status_code=204)
 
 
@@ -261,17 +263,17 @@ async def all_participants(name: Name, context: Ctx, who: Experimenter) -> JSONR
 @router.post("/api/v1/experiments/{name}/participants/{person}/block", summary="Block")
 async def block(name: Name, person: PersonId, context: Ctx, who: Experimenter) -> dict[str, Any]:
     """Block a participant: no more queries, and the fit ignores their answers."""
-    return await _set_blocked(name, person, context, who.name, True)
+    return await _set_blocked(name, person, context, who, True)
 
 
 @router.post("/api/v1/experiments/{name}/participants/{person}/unblock", summary="Unblock")
 async def unblock(name: Name, person: PersonId, context: Ctx, who: Experimenter) -> dict[str, Any]:
     """Unblock a participant."""
-    return await _set_blocked(name, person, context, who.name, False)
+    return await _set_blocked(name, person, context, who, False)
 
 
 async def _set_blocked(
-    name: str, person: int, context: Context, who: str, blocked: bool
+    name: str, person: int, context: Context, who: Signed, blocked: bool
 ) -> dict[str, Any]:
     clock = context.clock()
 
@@ -279,10 +281,10 @@ async def _set_blocked(
         snapshot = _find_person(connection, name, person)
         participants.set_blocked(connection, snapshot, person, blocked)
         action = "block" if blocked else "unblock"
-        stored.note(connection, clock, who, action, f"{name} participant {person}")
+        stored.note(connection, clock, who.name, action, f"{name} participant {person}")
         return next(people.qualities(connection, snapshot, person))
 
-    return await context.write(change)
+    return await write_as(who, context, change)
 
 
 @router.post("/api/v1/experiments/{name}/participants/{person}/reinstate", summary="Reinstate")
@@ -299,7 +301,7 @@ async def reinstate(
         stored.note(connection, clock, who.name, "reinstate", f"{name} participant {person}")
         return next(people.qualities(connection, snapshot, person))
 
-    return await context.write(change)
+    return await write_as(who, context, change)
 
 
 @router.delete(
@@ -315,7 +317,7 @@ async def delete_person(name: Name, person: PersonId, context: Ctx, who: Experim
         subject = f"{name} participant {person}"
         stored.note(connection, clock, who.name, "delete participant", subject)
 
-    await context.write(remove)
+    await write_as(who, context, remove)
     return Response(status_code=204)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -181,13 +182,26 @@ def _resolve(done: list[tuple[_Write, Any, Exception | None]]) -> None:
 
 def _run(write: _Write, connection: Connection) -> tuple[Any, Exception | None]:
     """Run a write in a savepoint: a refused request leaves nothing in the shared transaction."""
-    connection.exec_driver_sql("SAVEPOINT request")
+    _execute(connection, "SAVEPOINT request")
     try:
         result = write.function(connection, *write.arguments)
     except ApiError as error:
-        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT request")
-        connection.exec_driver_sql("RELEASE SAVEPOINT request")
+        _execute(connection, "ROLLBACK TO SAVEPOINT request")
+        _execute(connection, "RELEASE SAVEPOINT request")
         forget(connection)
         return None, error
-    connection.exec_driver_sql("RELEASE SAVEPOINT request")
+    _execute(connection, "RELEASE SAVEPOINT request")
     return result, None
+
+
+def _execute(connection: Connection, statement: str) -> None:
+    """Execute a statement without a result.
+
+    SQLite takes a microsecond for a savepoint and SQLAlchemy twenty times as long, twice per
+    request: an eighth of the time of an answer.
+    """
+    if connection.dialect.name == "sqlite":
+        with contextlib.suppress(sqlite3.Error):
+            connection.connection.cursor().execute(statement)
+            return
+    connection.exec_driver_sql(statement)  # its errors are those of SQLAlchemy

@@ -17,6 +17,7 @@ from accelerando.crowd.store import statistics
 from accelerando.crowd.store.errors import ApiError, classify
 from accelerando.crowd.store.schema import meta, participant
 from accelerando.crowd.store.store import insert_or_ignore
+from accelerando.crowd.web import roles
 from accelerando.crowd.web.auth import Experimenter
 from accelerando.crowd.web.context import Context, Ctx
 
@@ -85,8 +86,10 @@ def _read_back(connection: Connection, clock: float) -> tuple[str | None, dict[s
 @router.get("/api/v1/health", summary="Worker, queue and database")
 async def full_health(context: Ctx, who: Experimenter) -> dict[str, Any]:
     """Return the state of the worker and the length of the queues."""
-    del who
-    return await context.read(statistics.health, context.clock())
+    found = await context.read(statistics.health, context.clock())
+    names = await context.read(roles.visible, who)
+    found["worker"]["error"] = statistics.visible_error(found["worker"]["error"], names)
+    return found
 
 
 @router.get("/metrics", response_class=Response, summary="Numbers for Prometheus")

@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 
 from sqlalchemy import Connection
@@ -68,9 +69,16 @@ def address_key(secret: bytes, request: Request) -> str:
 
 
 async def limit_sessions(
-    context: Context, request: Request, name: str | None, shown: str | None
+    context: Context,
+    request: Request,
+    name: str,
+    shown: str | None,
+    parameters: Mapping[str, str],
 ) -> None:
-    """Count a session that may begin; a valid token (`shown`) continues one and is not counted.
+    """Count a session that may begin.
+
+    The participant of a valid token (`shown`) continues and is not counted, unless the link has the
+    id of somebody else: each id would begin a session.
 
     Raises
     ------
@@ -79,13 +87,14 @@ async def limit_sessions(
     """
     if context.limits.sessions_per_address is None:
         return
-    if name is not None and shown is not None:
+    if shown is not None:
 
-        def look(connection: Connection) -> object:
+        def look(connection: Connection) -> bool:
             snapshot = stored.find(connection, name)
-            return participants.authenticate(connection, context.secret, snapshot, shown)
+            known = participants.authenticate(connection, context.secret, snapshot, shown)
+            return participants.continues(snapshot, context.secret, parameters, known)
 
-        if await context.read(look) is not None:
+        if await context.read(look):
             return
     counter: Counter = context.cache.setdefault(
         "sessions", Counter(context.limits.sessions_per_address, 600.0)

@@ -16,7 +16,7 @@ from accelerando.crowd.experiment import Item
 from accelerando.crowd.experiment.html import clean_html
 from accelerando.crowd.experiment.texts import TEXTS
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.store import statistics
+from accelerando.crowd.store import participants, statistics
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.web import accounts, roles
@@ -31,11 +31,11 @@ from accelerando.crowd.web.auth import (
     signed_in,
     try_password,
 )
-from accelerando.crowd.web.context import Ctx
+from accelerando.crowd.web.context import Context, Ctx
 from accelerando.crowd.web.cookies import cookie_of, drop_cookie, set_cookie
 from accelerando.crowd.web.middleware import page_policy
 from accelerando.crowd.web.origin import path_of
-from accelerando.crowd.web.participant_api import Name
+from accelerando.crowd.web.participant_api import Name, cookie_name
 
 __all__ = ["STATIC", "error_page", "router"]
 
@@ -76,11 +76,15 @@ def error_page(request: Request, status: int, title: str, detail: str) -> HTMLRe
 
 @router.get("/")
 async def front(request: Request, context: Ctx) -> Response:
-    """List the running experiments, or redirect to the only one."""
+    """List the running experiments that anybody may enter, or redirect to the only one."""
 
     def look(connection: Connection) -> list[Snapshot]:
         found = [stored.find(connection, name) for name in stored.names(connection)]
-        return [snapshot for snapshot in found if not snapshot.paused]
+        return [
+            snapshot
+            for snapshot in found
+            if not snapshot.paused and snapshot.frame.settings.participants.entry == "open"
+        ]
 
     running = await context.read(look)
     root = request.scope.get("root_path", "")
@@ -123,6 +127,8 @@ async def participant(request: Request, name: Name, context: Ctx) -> Response:
 
     def look(connection: Connection) -> tuple[Snapshot, list[Item]]:
         snapshot = stored.find(connection, name)
+        if not _may_enter(request, connection, context, snapshot):
+            return snapshot, []  # whoever has no invitation sees no item
         return snapshot, context.items(connection, snapshot)
 
     snapshot, items = await context.read(look)
@@ -133,6 +139,19 @@ async def participant(request: Request, name: Name, context: Ctx) -> Response:
     if hosts:
         response.headers["content-security-policy"] = page_policy(hosts)
     return response
+
+
+def _may_enter(
+    request: Request, connection: Connection, context: Context, snapshot: Snapshot
+) -> bool:
+    """Return True if who opens the page takes part, is invited, or needs no invitation."""
+    secret = context.secret
+    if snapshot.frame.settings.participants.entry == "open":
+        return True
+    if participants.is_invited(snapshot, secret, request.query_params):
+        return True
+    shown = cookie_of(request, cookie_name(snapshot.frame.name))
+    return participants.authenticate(connection, secret, snapshot, shown) is not None
 
 
 @router.get("/e/{name}/style.css")

@@ -103,7 +103,7 @@ async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx)
     Proofs are the session's token, the number in ``browser``, or a personal link.
     """
     shown = shown_token(request, name)
-    await limit_sessions(context, request, name, shown)
+    await limit_sessions(context, request, name, shown, body.parameters)
     return await _write(
         request,
         context,
@@ -112,7 +112,7 @@ async def begin(request: Request, name: Name, body: ParticipantIn, context: Ctx)
         context.secret,
         body.parameters,
         body.device,
-        shown_token(request, name),
+        shown,
         body.count,
         context.clock(),
         body.browser,

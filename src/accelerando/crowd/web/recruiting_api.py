@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from accelerando.crowd.store import codes, recruiting
 from accelerando.crowd.store import experiments as stored
-from accelerando.crowd.web.auth import Experimenter
+from accelerando.crowd.web.auth import Experimenter, write_as
 from accelerando.crowd.web.context import Ctx
 from accelerando.crowd.web.participant_api import Name
 from accelerando.crowd.web.schemas import ErrorOut
@@ -42,7 +42,7 @@ async def links(
         stored.note(connection, clock, who.name, "make links", f"{name} ({len(body.ids)})")
         return recruiting.links(context.secret, snapshot, f"{root}/e/{name}/", body.ids)
 
-    return await context.write(make)
+    return await write_as(who, context, make)
 
 
 class Codes(BaseModel):
@@ -65,4 +65,4 @@ async def check_codes(
             *(connection, context.secret, snapshot, body.codes, clock), use=body.use, who=who.name
         )
 
-    return {"codes": await context.write(check)}
+    return {"codes": await write_as(who, context, check)}

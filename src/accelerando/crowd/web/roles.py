@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, select
 
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.schema import api_token, experiment, experimenter, role
-from accelerando.crowd.web.accounts import Signed
+from accelerando.crowd.web.signed import Role, Signed, require_still
 
-__all__ = ["Role", "check_token", "needed_role", "require", "role_of", "visible"]
+__all__ = ["Role", "check_token", "needed_role", "require", "role_of", "still_allowed", "visible"]
 
-Role = Literal["viewer", "editor", "owner"]
+Result = TypeVar("Result")
 _ORDER: tuple[Role, ...] = ("viewer", "editor", "owner")
 _PREFIX = "accelerando_"
 MOST_DAYS = 366
@@ -80,6 +81,22 @@ def require(connection: Connection, signed: Signed, name: str, needed: Role) -> 
         means = "token" if signed.scope else "role"
         sentence = f"This needs the role {needed!r} in {name}; your {means} allows {found!r}."
         raise ApiError("role", sentence, 403)
+
+
+def still_allowed(signed: Signed, function: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a function that runs `function` if `signed` may still do what the request asks for.
+
+    Sessions, accounts and roles may end while a request is on its way: this is looked up in the
+    transaction that writes.
+    """
+
+    def work(connection: Connection, *arguments: Any) -> Result:
+        require_still(connection, signed)
+        if signed.needs is not None:
+            require(connection, signed, *signed.needs)
+        return function(connection, *arguments)
+
+    return work
 
 
 def visible(connection: Connection, signed: Signed) -> set[str] | None:
@@ -198,7 +215,8 @@ def check_token(connection: Connection, token: str, clock: float) -> Signed | No
     account = experimenter.c
     row = connection.execute(
         select(
-            account.id, account.name, account.admin, api_token.c.scope, api_token.c.experiment_id
+            account.id, account.name, account.admin, api_token.c.scope,
+            api_token.c.experiment_id, api_token.c.token_hash.label("key"),
         )
         .join(api_token, api_token.c.experimenter_id == account.id)
         .where(
@@ -207,7 +225,7 @@ def check_token(connection: Connection, token: str, clock: float) -> Signed | No
             api_token.c.expires <= clock + MOST_DAYS * 86400.0,
             account.must_change.is_(False),
         )
-    ).first()
+    ).first()  # fmt: skip
     return None if row is None else Signed(csrf="", **row._mapping)
 
 

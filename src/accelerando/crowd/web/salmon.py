@@ -157,8 +157,10 @@ async def _answer(
     request: Request, context: Context, name: str | None, body: SalmonAnswer
 ) -> JSONResponse:
     require_same_origin(request)
-    chosen = (await context.read(_find, name)).frame.name
-    await limit_sessions(context, request, chosen, cookie_of(request, cookie_name(chosen)))
+    found = await context.read(_find, name)
+    chosen = found.frame.name
+    shown = cookie_of(request, cookie_name(chosen))
+    await limit_sessions(context, request, chosen, shown, _named(found, body.puid))
     snapshot, person = await context.write(
         _take, name, context.secret, body, request, context.clock()
     )
@@ -287,10 +289,16 @@ def _person(
     """Return the participant of the cookie, or a new one with this name."""
     shown = cookie_of(request, cookie_name(snapshot.frame.name))
     known = participants.authenticate(connection, secret, snapshot, shown)
-    parameter = next(iter(snapshot.frame.settings.participants.id_parameters), "puid")
-    named = {parameter: puid} if puid else {}
-    made = participants.join(connection, snapshot, secret, named, "", known, clock, own=own)
+    made = participants.join(
+        connection, snapshot, secret, _named(snapshot, puid), "", known, clock, own=own
+    )
     return participants.get(connection, snapshot, made.id, lock=True)
+
+
+def _named(snapshot: Snapshot, puid: str) -> dict[str, str]:
+    """Return the parameters of a link with this id."""
+    parameter = next(iter(snapshot.frame.settings.participants.id_parameters), "puid")
+    return {parameter: puid} if puid else {}
 
 
 def _require_open(snapshot: Snapshot, person: Person) -> None:

@@ -78,7 +78,7 @@ class ReplaceIn(_In):
 
     query: QueryId
     failed: list[ItemNumber] = Field(min_length=1, max_length=3)
-    count: int = Field(default=2, ge=0, le=5)
+    count: Count = 2
 
 
 class ItemOut(BaseModel):
