@@ -6,6 +6,7 @@ criterion and optimizers, and how to compute predictions, a loss and a step with
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class Components:
         return [
             [
                 {k: v for k, v in group.items() if k != "params" and isinstance(v, plain)}
-                for group in optimizer.param_groups
+                for group in groups_of(optimizer)
             ]
             for optimizer in self.optimizers.values()
         ]
@@ -80,7 +81,7 @@ class Components:
     def set_groups(self, settings: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Set what :meth:`group_settings` returned, perhaps in another process."""
         for optimizer, groups in zip(self.optimizers.values(), settings, strict=False):
-            for group, values in zip(optimizer.param_groups, groups, strict=True):
+            for group, values in zip(groups_of(optimizer), groups, strict=True):
                 group.update(
                     {  # JSON has no tuples
                         key: tuple(value) if isinstance(group.get(key), tuple) else value
@@ -285,6 +286,16 @@ class Model(Protocol):
 
     def custom_step(self, batch: Any) -> dict[str, Any]:
         """Run the user's training step; return ``loss`` and ``y_pred``."""
+
+
+def groups_of(optimizer: Any) -> list[dict[str, Any]]:
+    """Return an optimizer's parameter groups.
+
+    A user's own training step may have no optimizer, or an object around one that shows no groups:
+    that counts as one group with an unknown learning rate.
+    """
+    found = getattr(optimizer, "param_groups", None)
+    return found if isinstance(found, list) else [{"params": [], "lr": math.nan}]
 
 
 def python_numbers(content: Any) -> Any:

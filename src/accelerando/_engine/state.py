@@ -21,7 +21,7 @@ import torch
 
 from accelerando._decisions import Memories, Plan, Settings
 from accelerando._engine.micro_batch import MicroBatch
-from accelerando._engine.model import Components
+from accelerando._engine.model import Components, groups_of
 from accelerando._engine.position import (
     AVERAGING_COLUMNS,
     EPOCH_COLUMNS,
@@ -251,8 +251,8 @@ class TrainState:
 
     def lr(self, scale: float | None = None) -> float:
         """Return the learning rate of the first parameter group, times `scale`."""
-        first = next(iter(self.components.optimizers.values()))
-        return float(first.param_groups[0]["lr"]) * (self.lr_scale if scale is None else scale)
+        first = next(iter(self.components.optimizers.values()), None)
+        return float(groups_of(first)[0]["lr"]) * (self.lr_scale if scale is None else scale)
 
     def drop_replicas(self) -> None:
         """Forget the replicas; a communicator that needs some starts them from the model."""

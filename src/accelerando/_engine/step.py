@@ -337,7 +337,7 @@ def _offered(
 
 def offers_closure(optimizer: torch.optim.Optimizer) -> bool:
     """Return True if another library, or the user, wrote a ``step`` that accepts a closure."""
-    step = inspect.unwrap(type(optimizer).step)
+    step = inspect.unwrap(getattr(type(optimizer), "step", torch.optim.Optimizer.step))
     if step.__module__.startswith("torch."):
         return False
     return "closure" in inspect.signature(step).parameters

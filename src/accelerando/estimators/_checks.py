@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Subset
 
 from accelerando._engine.data.feed import Feed
 from accelerando._engine.micro_batch import couples_rows, is_mean_over_rows
+from accelerando._engine.model import groups_of
 from accelerando._validation import (
     check,
     check_choice,
@@ -95,7 +96,8 @@ def _check_skorch(net: Any, kind: type[Any]) -> None:
     final = net.predict_nonlinearity
     allowed = "a function, 'auto' or None"
     holds = final is None or final == "auto" or callable(final)
-    check(holds, kind, "predict_nonlinearity", allowed, final)
+    if net.initialized_:  # `fit` refuses it; `initialize` leaves it to predict, as in skorch
+        check(holds, kind, "predict_nonlinearity", allowed, final)
     for name in ("iterator_valid", "dataset"):
         value = getattr(net, name)
         holds = callable(value) or hasattr(value, "__getitem__")
@@ -146,12 +148,15 @@ def initialize(net: Any, call: Callable[[], Any]) -> None:
         from accelerando.estimators._explain import check_callback_names
 
         check_callback_names(net, [name for name, _ in net._uniquely_named_callbacks()])
-    for name in net._optimizers:
-        if not all("lr" in group for group in getattr(net, name + "_").param_groups):
-            raise UnsupportedError(
-                f"The optimizer {type(getattr(net, name + '_')).__name__} has no learning rate "
-                "('lr' in its parameter groups), which accelerando adapts and records."
-            )
+    made = [getattr(net, name + "_") for name in net._optimizers]
+    shown = made and all(isinstance(getattr(one, "param_groups", 0), list) for one in made)
+    rates = all("lr" in group for one in made for group in groups_of(one))
+    if not rates or not (shown or has_own_step(net)):
+        raise UnsupportedError(
+            f"The optimizer {getattr(net.optimizer, '__name__', net.optimizer)} has no learning "
+            "rate ('lr' in its param_groups), which accelerando adapts and records. Derive its "
+            "class from torch.optim.Optimizer."
+        )
 
 
 def check_compressor(net: Any, compressor: Any) -> None:
@@ -178,12 +183,8 @@ def ranks_here(net: Any, strategy: Strategy) -> int:
 
 def check_overrides(net: Any, *, weighted: bool) -> bool:
     """Return True if a subclass has its own training step; refuse what that cannot honor."""
-    kind = type(net)
-    custom = any(
-        name in vars(net) or getattr(kind, name) is not getattr(skorch.net.NeuralNet, name)
-        for name in ("train_step", "train_step_single", "get_train_step_accumulator")
-    )
-    epoch = kind.run_single_epoch is not skorch.net.NeuralNet.run_single_epoch
+    custom = has_own_step(net)
+    epoch = type(net).run_single_epoch is not skorch.net.NeuralNet.run_single_epoch
     if custom or epoch:
         from accelerando.estimators import _overrides
 
@@ -191,6 +192,14 @@ def check_overrides(net: Any, *, weighted: bool) -> bool:
             _overrides.refuse_epoch(net)
         _overrides.check_step(net, weighted=weighted)
     return custom
+
+
+def has_own_step(net: Any) -> bool:
+    """Return True if a subclass, or the instance, changes the parameters in its own way."""
+    return any(
+        name in vars(net) or getattr(type(net), name) is not getattr(skorch.net.NeuralNet, name)
+        for name in ("train_step", "train_step_single", "get_train_step_accumulator")
+    )
 
 
 # -- data -----------------------------------------------------------------------------------------
@@ -255,6 +264,8 @@ def _need_nothing(net: Any, X: Any, y: Any) -> bool:
     if names != ["float32", "int64"] or not float32 or torch.nn.parameter.is_lazy(first):
         return False
     classes = getattr(net, "classes_inferred_", None)
+    if not isinstance(criterion_of(net), torch.nn.NLLLoss | torch.nn.CrossEntropyLoss):
+        return False
     if y.ndim != 1 or classes is None or (classes[0], classes[-1]) != (0, len(classes) - 1):
         return False
     if getattr(net, "classes", None) is not None or X.ndim != 2 or not X.shape[1]:

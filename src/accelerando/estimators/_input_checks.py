@@ -29,7 +29,6 @@ _ALLOWED = (
 )
 _ROWS = "an array, a tensor, a frame, a dictionary of them, or a torch Dataset"
 ELEMENTWISE = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss)
-_TWO_CLASSES = (nn.BCELoss, nn.BCEWithLogitsLoss)
 
 
 def look_at_inputs(net: Any, X: Any, y: Any) -> Any:
@@ -49,7 +48,7 @@ def look_at_inputs(net: Any, X: Any, y: Any) -> Any:
             )
         return y
     if is_classifier(net) and not own:
-        _check_labels(net, y)
+        _check_labels(y)
     names = getattr(getattr(y, "dtype", None), "kind", "f") in "USMm"
     if names and not own and not is_classifier(net):
         raise ValueError(
@@ -130,22 +129,12 @@ def _lengths_of_rows(X: Any) -> set[int]:
 # -- y --------------------------------------------------------------------------------------------
 
 
-def _check_labels(net: Any, y: Any) -> None:
-    """Refuse missing labels, those that have no order, and an own output per class."""
+def _check_labels(y: Any) -> None:
+    """Refuse missing labels, and those that have no order."""
     if isinstance(y, Mapping):
         raise ValueError(
             "y must be an array with one class per row. Got a dictionary instead; override "
             "get_loss in a subclass of the estimator to learn several targets."
-        )
-    labels = getattr(y, "ndim", None) == 1
-    losses = (*ELEMENTWISE, *_TWO_CLASSES)
-    criterion = getattr(net, "criterion_", None)
-    if labels and not hasattr(net, "threshold") and type(criterion) in losses:
-        raise ValueError(
-            f"criterion={type(criterion).__name__} compares outputs with numbers one by one, and "
-            f"y holds one class per row of X. Pass criterion=nn.CrossEntropyLoss to "
-            f"{type(net).__name__}, or use NeuralNetBinaryClassifier for two classes and a module "
-            "with one output."
         )
     if getattr(getattr(y, "dtype", None), "kind", "f") not in "OUSMm":
         return
@@ -161,6 +150,18 @@ def _check_labels(net: Any, y: Any) -> None:
         raise ValueError(
             f"y holds labels of the types {' and '.join(kinds)}, which have no order. Convert "
             "them: y.astype(str)."
+        )
+
+
+def check_loss_of_classes(net: Any, y: Any) -> None:
+    """Refuse a loss that compares the number of a class with each output of a classifier."""
+    criterion = getattr(net, "criterion_", None)
+    if len(y.shape) == 1 and type(criterion) in (*ELEMENTWISE, nn.BCELoss, nn.BCEWithLogitsLoss):
+        raise ValueError(
+            f"criterion={type(criterion).__name__} compares outputs with numbers one by one, and "
+            f"y holds one class per row of X. Pass criterion=nn.CrossEntropyLoss to "
+            f"{type(net).__name__}, or use NeuralNetBinaryClassifier for two classes and a module "
+            "with one output."
         )
 
 

@@ -15,6 +15,7 @@ import torch
 from skorch.utils import to_device
 
 from accelerando._engine.state import Table
+from accelerando.estimators._evaluation import Evaluation
 from accelerando.exceptions import NotFiniteError
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class UpdatesFrame(pd.DataFrame):
         return super().__getitem__(key)
 
 
-class Results:
+class Results(Evaluation):
     """Frames, signals and files of an estimator."""
 
     if TYPE_CHECKING:

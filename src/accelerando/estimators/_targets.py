@@ -19,7 +19,12 @@ from skorch.utils import to_numpy
 from torch import nn
 from torch.utils.data import Subset
 
-from accelerando.estimators._input_checks import ELEMENTWISE, is_one_hot, refuse_one_hot
+from accelerando.estimators._input_checks import (
+    ELEMENTWISE,
+    check_loss_of_classes,
+    is_one_hot,
+    refuse_one_hot,
+)
 from accelerando.estimators._inputs import cast, converted, dtype_of, module_dtype
 from accelerando.estimators._probe import change
 from accelerando.estimators._skorch import has_custom_loss
@@ -73,6 +78,7 @@ def convert_y(net: Any, y: Any, outputs: torch.Tensor | None) -> Any:
         return _two_classes(net, y)
     if is_classifier(net):
         if not isinstance(getattr(net, "criterion_", None), _BY_CLASS):
+            check_loss_of_classes(net, y)
             return _encode(net, y, net.classes_) if _kind(y) in "OUS" else _as_float(net, y)
         return _classes(net, y, outputs)
     if is_regressor(net):
