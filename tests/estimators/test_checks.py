@@ -122,26 +122,6 @@ def test_what_works_is_not_refused(line, params):
     assert regressor(max_epochs=1, **params).fit(*line).position_.epoch == 1
 
 
-@pytest.mark.parametrize(
-    ("seed", "expected"),
-    [(3, (3, True)), (np.int64(4), (4, True)), (0, (0, True))],
-)
-def test_an_integer_is_the_seed_itself(seed, expected):
-    assert checks.seed_from(seed) == expected
-
-
-def test_seeds_from_generators_and_from_pytorch():
-    for make in (np.random.RandomState, np.random.default_rng):
-        assert checks.seed_from(make(0)) == checks.seed_from(make(0))
-        assert checks.seed_from(make(0)) != checks.seed_from(make(1))
-        assert checks.seed_from(make(0))[1] is True
-    torch.manual_seed(1)
-    first = checks.seed_from(None)
-    torch.manual_seed(1)
-    assert checks.seed_from(None) == first
-    assert first[1] is False
-
-
 # -- subclasses -----------------------------------------------------------------------------------
 
 

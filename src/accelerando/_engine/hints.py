@@ -27,7 +27,7 @@ def explain(error: Exception, batch: Any, module: nn.Module) -> None:
     X, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (batch, None)
     _replace(error, y, module)
     _reword(error, X, y, module)
-    if _inside(error, module) and not isinstance(X, Mapping):
+    if _SHAPES.search(str(error)) and _inside(error, module):
         error.add_note(f"The batch of X is {_shown(X)}.")
     if not isinstance(error, RuntimeError | TypeError):
         return
@@ -181,6 +181,7 @@ def _explain_arguments(what: str, X: Any, module: nn.Module) -> None:
 
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _NN = os.path.join(_TORCH, "nn", "")
+_SHAPES = re.compile(r"\b(size|shape|shapes|dimension|dtype)\b")
 _ARGUMENTS = re.compile(r"\(\) (got an unexpected|missing|takes|got multiple)")  # not about data
 
 

@@ -26,7 +26,7 @@ from accelerando._engine.comm.communicator import (
 )
 from accelerando._engine.data.feed import Batch, Batches, Feed
 from accelerando._engine.micro_batch import facts_of
-from accelerando._engine.model import Model, groups_of
+from accelerando._engine.model import Model
 from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
 from accelerando.exceptions import UnsupportedError
@@ -236,7 +236,7 @@ def next_plan(fit: Fit) -> Plan:
         ):
             return plan
     values = state.values()
-    group = groups_of(next(iter(fit.model.optimizers), None))[0]
+    group = state.first_group()
     measure = control.needs_measure(state.position.update)
     if measure is not None:
         values[f"full_{measure.quantity}"] = _measurement(fit, measure)

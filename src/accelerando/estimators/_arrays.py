@@ -129,7 +129,9 @@ def as_matrix(X: Any) -> Any:
     if matrix.dtype.kind not in "OUSMm":
         return matrix
     try:
-        if any(kind.kind in "Mm" for kind in X.dtypes):  # which are numbers for pandas
+        if any(
+            getattr(kind, "kind", "f") in "Mm" for kind in X.dtypes
+        ):  # which are numbers for pandas
             raise TypeError
         return X.to_numpy(dtype="float64", na_value=np.nan)
     except (TypeError, ValueError):

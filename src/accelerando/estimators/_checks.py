@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, Subset
 
 from accelerando._engine.data.feed import Feed
 from accelerando._engine.micro_batch import couples_rows, is_mean_over_rows
-from accelerando._engine.model import groups_of
 from accelerando._validation import (
     check,
     check_choice,
@@ -150,8 +149,8 @@ def initialize(net: Any, call: Callable[[], Any]) -> None:
         check_callback_names(net, [name for name, _ in net._uniquely_named_callbacks()])
     made = [getattr(net, name + "_") for name in net._optimizers]
     shown = made and all(isinstance(getattr(one, "param_groups", 0), list) for one in made)
-    rates = all("lr" in group for one in made for group in groups_of(one))
-    if not rates or not (shown or has_own_step(net)):
+    rates = shown and all("lr" in group for one in made for group in one.param_groups)
+    if not (rates if shown else has_own_step(net)):
         raise UnsupportedError(
             f"The optimizer {getattr(net.optimizer, '__name__', net.optimizer)} has no learning "
             "rate ('lr' in its param_groups), which accelerando adapts and records. Derive its "
@@ -272,7 +271,8 @@ def _need_nothing(net: Any, X: Any, y: Any) -> bool:
         return False  # more dimensions are noted, to compare predictions with
     if vars(net).setdefault("n_features_in_", X.shape[1]) != X.shape[1]:
         return False
-    return not hasattr(net, "feature_names_in_") and net._recipe_.labels is None
+    recipe = net._recipe_
+    return recipe.labels is recipe.ndim is None and not hasattr(net, "feature_names_in_")
 
 
 def are_arrays(X: Any, y: Any) -> bool:

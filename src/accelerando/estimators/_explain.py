@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from sklearn.base import is_classifier
 from torch import nn
 
+from accelerando._engine.hints import explain
 from accelerando._validation import did_you_mean, parameter_error
 from accelerando.estimators._data import sample_rows
 from accelerando.estimators._probe import is_distribution
@@ -182,3 +184,14 @@ def explain_not_finite(net: Any, fit: Any, error: NotFiniteError) -> None:
             f"{type(module_of(net)).__name__} are no probabilities. Pass "
             "criterion=nn.CrossEntropyLoss, which takes logits, or let forward end in softmax.",
         )
+
+
+def explain_evaluation(net: Any, error: Exception) -> None:
+    """Raise a sentence about the batch that could not be evaluated, or add a hint to the error."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    evaluated = [one for one in frames if one.f_code.co_name in _EVALUATIONS]
+    if evaluated and "batch" in evaluated[-1].f_locals:
+        explain(error, evaluated[-1].f_locals["batch"], module_of(net))
+
+
+_EVALUATIONS = ("evaluation_step", "validation_step")

@@ -185,7 +185,7 @@ def refuse_one_hot(y: Any) -> None:
     raise ValueError(
         f"y is one-hot encoded (shape {tuple(y.shape)}), and a classifier wants the class of each "
         "row. Pass y.argmax(axis=1)."
-    )
+    ) from None
 
 
 def _check_lengths(X: Any, y: Any) -> None:
@@ -319,4 +319,4 @@ def _name(made: Any) -> str:
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"a {type(value).__name__}"
+    return text if len(text) <= 60 and " at 0x" not in text else f"a {type(value).__name__}"

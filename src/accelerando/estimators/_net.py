@@ -373,7 +373,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         return self._predictor(X).forward(X, training=training, device=device)
 
     def forward_iter(self, X: Any, training: bool = False, device: str = "cpu") -> Any:
-        if not isinstance(X, Dataset):
+        if self.initialized_ and not isinstance(X, Dataset):
             from accelerando.estimators._inputs import converted
 
             X = converted(self, X)

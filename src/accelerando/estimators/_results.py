@@ -15,7 +15,6 @@ import torch
 from skorch.utils import to_device
 
 from accelerando._engine.state import Table
-from accelerando.estimators._evaluation import Evaluation
 from accelerando.exceptions import NotFiniteError
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class UpdatesFrame(pd.DataFrame):
         return super().__getitem__(key)
 
 
-class Results(Evaluation):
+class Results:
     """Frames, signals and files of an estimator."""
 
     if TYPE_CHECKING:
@@ -121,6 +120,10 @@ class Results(Evaluation):
             from accelerando.estimators._explain import explain_not_finite
 
             explain_not_finite(self, fit, error)
+        elif isinstance(error, Exception):
+            from accelerando.estimators._explain import explain_evaluation
+
+            explain_evaluation(self, error)
         if isinstance(fit.spec.strategy, Averaging):
             # Between two epochs all ranks of a cluster can still be asked.
             self._collect_replicas(ask_ranks=position.cursor == 0)
@@ -168,6 +171,16 @@ class Results(Evaluation):
         from accelerando.estimators._average import averaged_outputs
 
         return averaged_outputs(self, outputs)
+
+    def evaluation_step(self, batch: Any, training: bool = False) -> Any:
+        """Return the outputs of a batch."""
+        try:
+            return super().evaluation_step(batch, training)  # type: ignore[misc]
+        except Exception as error:
+            from accelerando.estimators._explain import explain_evaluation
+
+            explain_evaluation(self, error)
+            raise
 
     def averaged_weights(self) -> AbstractContextManager[None]:
         """Let ``module_`` hold the average of its weights (``ema=``) inside a ``with`` statement.
