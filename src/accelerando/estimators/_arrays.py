@@ -129,10 +129,8 @@ def as_matrix(X: Any) -> Any:
     if matrix.dtype.kind not in "OUSMm":
         return matrix
     try:
-        if any(
-            getattr(kind, "kind", "f") in "Mm" for kind in X.dtypes
-        ):  # which are numbers for pandas
-            raise TypeError
+        if any(getattr(kind, "kind", "f") in "Mm" for kind in X.dtypes):
+            raise TypeError  # pandas would take dates for numbers
         return X.to_numpy(dtype="float64", na_value=np.nan)
     except (TypeError, ValueError):
         kinds = zip(X.columns, X.dtypes, strict=True)

@@ -271,8 +271,8 @@ def _need_nothing(net: Any, X: Any, y: Any) -> bool:
         return False  # more dimensions are noted, to compare predictions with
     if vars(net).setdefault("n_features_in_", X.shape[1]) != X.shape[1]:
         return False
-    recipe = net._recipe_
-    return recipe.labels is recipe.ndim is None and not hasattr(net, "feature_names_in_")
+    known = net._recipe_.labels is not None or net._recipe_.ndim is not None
+    return not known and not hasattr(net, "feature_names_in_")
 
 
 def are_arrays(X: Any, y: Any) -> bool:
