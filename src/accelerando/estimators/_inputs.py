@@ -284,7 +284,7 @@ def converted(net: Any, X: Any) -> Any:
     if isinstance(X, Dataset) or hasattr(X, "__dask_graph__") or reads_itself(net):
         return X
     if not is_plain(X):
-        X = in_known_precision(as_array(X))
+        X = as_numbers(net, as_array(X))
         look_at_rows(X)
     if isinstance(X, list | tuple) and X and are_rows(X, getattr(net, "n_features_in_", None)):
         X = stack(X)
@@ -299,7 +299,6 @@ def converted(net: Any, X: Any) -> Any:
         if not (not takes_columns(net, X) if matrix is None else matrix):
             return X
         X = as_matrix(X)
-    X = as_numbers(net, X)
     parts, known = leaves(X), net._recipe_.dtypes
     if len(known) == len(parts):
         return _cast(X, known)
