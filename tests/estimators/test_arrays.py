@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import types
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from scipy import sparse
 from torch import nn
 
 from accelerando.estimators import _arrays as arrays
-from tests.nets import classifier, regressor
+from tests.nets import classifier, parameters_of, regressor
 
 
 @pytest.mark.parametrize(
@@ -79,23 +79,63 @@ def test_missing_numbers_are_nan():
 class Frame:
     """A frame of Polars: dtypes are a list, and know themselves whether they are numeric."""
 
-    columns = ("a", "b", "c")
+    def __init__(self, **columns):
+        self.content = {name: np.asarray(values) for name, values in columns.items()}
+        self.columns = list(columns)
+        self.dtypes = [self.Kind(column.dtype.kind) for column in self.content.values()]
 
-    def __init__(self):
-        def kind(name, numeric):
-            return types.SimpleNamespace(is_numeric=lambda: numeric, __str__=lambda: name)
+    class Kind:
+        def __init__(self, letter):
+            self.letter = letter
 
-        class Boolean:
-            def is_numeric(self):
-                return False
+        def is_numeric(self):
+            return self.letter in "iuf"
 
-            def __str__(self):
-                return "Boolean"
+        def __str__(self):
+            return "Boolean" if self.letter == "b" else self.letter
 
-        self.dtypes = [kind("Float64", True), kind("String", False), Boolean()]
+    def __len__(self):
+        return len(self.to_numpy())
+
+    def __getitem__(self, name):
+        return pd.Series(self.content[name])
 
     def to_numpy(self):
-        return np.array([[1.0, "x", True]], dtype=object)
+        """Return numbers, also of dates, if there are no words."""
+        found = [
+            column.astype(object if column.dtype.kind == "U" else "float64")
+            for column in self.content.values()
+        ]
+        return np.stack(found, axis=1)
+
+
+DAYS = np.array(["2020-01-01", "2020-01-02"], "datetime64[D]")
+
+
+def test_frames_of_polars_are_matrices_or_columns():
+    frame = Frame(a=[1.0, 2.0], b=[True, False])
+    assert arrays.as_matrix(frame).tolist() == [[1, 1], [2, 0]]
+    assert [column.shape for column in arrays.as_columns(frame).values()] == [(2, 1), (2, 1)]
+    assert arrays.as_columns(FRAME) is FRAME
+
+
+class Columns(nn.Linear):
+    def forward(self, a, b):
+        return super().forward(torch.cat([a, b], dim=1))
+
+
+@pytest.mark.parametrize("module", [nn.Linear, Columns])
+def test_frames_of_polars_are_trained_on(module):
+    values = np.random.default_rng(0).normal(size=(30, 2))
+    nets = [
+        classifier(partial(module, 2, 2), max_epochs=1).fit(frame, np.arange(30) % 2)
+        for frame in (
+            Frame(a=values[:, 0], b=values[:, 1]),
+            pd.DataFrame(values.astype("float32"), columns=["a", "b"]),
+        )
+    ]
+    assert torch.equal(*map(parameters_of, nets))
+    assert nets[0].predict(Frame(a=values[:, 0], b=values[:, 1])).shape == (30,)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +144,8 @@ class Frame:
         (FRAME.assign(word="x"), "columns word of"),
         (FRAME.assign(day=pd.Timestamp("2020-01-01")), "columns day of"),
         (FRAME.assign(kind=pd.Categorical(["u", "v"])), "columns kind of"),
-        (Frame(), "columns b of"),
+        (Frame(a=[1.0, 2.0], b=["x", "y"], c=[True, False]), "columns b of"),
+        (Frame(a=[1.0, 2.0], b=DAYS), "columns b of"),
     ],
 )
 def test_columns_of_anything_else_are_named(frame, named):

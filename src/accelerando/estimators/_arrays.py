@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
+from skorch.utils import is_pandas_ndframe
 from torch import nn
 
 from accelerando.estimators._skorch import has_custom_loss
@@ -126,11 +127,11 @@ def takes_columns(net: Any, X: Any) -> bool:
 def as_matrix(X: Any) -> Any:
     """Return a frame as one array of numbers."""
     matrix = X.to_numpy()
-    if matrix.dtype.kind not in "OUSMm":
+    if all(map(_is_numeric, X.dtypes)) and matrix.dtype.kind in "biufc":
         return matrix
     try:
-        if any(getattr(kind, "kind", "f") in "Mm" for kind in X.dtypes):
-            raise TypeError  # pandas would take dates for numbers
+        if any(getattr(kind, "kind", "M") in "Mm" for kind in X.dtypes):
+            raise TypeError  # pandas and Polars would take dates for numbers
         return X.to_numpy(dtype="float64", na_value=np.nan)
     except (TypeError, ValueError):
         kinds = zip(X.columns, X.dtypes, strict=True)
@@ -140,6 +141,13 @@ def as_matrix(X: Any) -> Any:
             "numbers. Encode them, with scikit-learn's OneHotEncoder for example, or let the "
             "module's forward have an argument for each column."
         ) from None
+
+
+def as_columns(X: Any) -> Any:
+    """Return a frame as arguments of ``forward``; skorch knows those of pandas."""
+    if is_pandas_ndframe(X):
+        return X
+    return {name: X[name].to_numpy().reshape(-1, 1) for name in X.columns}
 
 
 def _is_numeric(dtype: Any) -> bool:

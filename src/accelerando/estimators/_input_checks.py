@@ -88,7 +88,7 @@ def _refuse_kind(X: Any, allowed: str) -> None:
 def refuse_array(X: Any) -> None:
     """Refuse an array, a tensor or a series that holds no rows of numbers."""
     kind = getattr(getattr(X, "dtype", None), "kind", "f")
-    if isinstance(X, pd.Series):
+    if hasattr(X, "to_frame") and hasattr(X, "dtype"):
         raise ValueError(
             "X is a Series, which is one column without rows of features. Pass X.to_frame(), or "
             "X.to_numpy().reshape(-1, 1) for a matrix."

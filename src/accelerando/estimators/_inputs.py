@@ -15,6 +15,7 @@ from accelerando._engine.data.feed import leaves, map_leaves
 from accelerando.estimators._arrays import (
     are_rows,
     as_array,
+    as_columns,
     as_matrix,
     as_numbers,
     in_known_precision,
@@ -167,7 +168,7 @@ def _record_features(net: Any, X: Any) -> Any:
         return X
     if net._recipe_.matrix is None:
         change(net, matrix=not takes_columns(net, X))
-    return as_matrix(X) if net._recipe_.matrix else X
+    return as_matrix(X) if net._recipe_.matrix else as_columns(X)
 
 
 # -- dtypes ---------------------------------------------------------------------------------------
@@ -297,8 +298,11 @@ def converted(net: Any, X: Any) -> Any:
     if is_frame(X):
         matrix = net._recipe_.matrix
         if not (not takes_columns(net, X) if matrix is None else matrix):
-            return X
-        X = as_matrix(X)
+            X = as_columns(X)
+        else:
+            X = as_matrix(X)
+        if is_frame(X):
+            return X  # of pandas
     parts, known = leaves(X), net._recipe_.dtypes
     if len(known) == len(parts):
         return _cast(X, known)
