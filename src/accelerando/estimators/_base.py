@@ -115,6 +115,11 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
                 self._initialize_optimizer()
         return self
 
+    def __repr__(self) -> str:
+        from accelerando.estimators._display import shown
+
+        return shown(self)
+
     def _suggestions(self) -> str:
         """Return a sentence for each misspelled parameter."""
         known = [name for name in inspect.signature(type(self)).parameters if name != "kwargs"]

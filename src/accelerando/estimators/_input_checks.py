@@ -103,9 +103,10 @@ def refuse_array(X: Any) -> None:
             f"X is a tensor of the layout {str(X.layout).removeprefix('torch.')}, whose rows "
             "cannot be taken. Pass X.to_dense(), or a matrix of scipy.sparse."
         )
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+    masked = int(np.ma.getmaskarray(X).sum()) if isinstance(X, np.ma.MaskedArray) else 0
+    if masked:
         raise ValueError(
-            f"X is a masked array, and {np.ma.count_masked(X)} of its {X.size} values are masked, "
+            f"X is a masked array, and {masked} of its {X.size} values are masked, "
             "which a module does not know. Fill them in: X.filled(0.0), or scikit-learn's "
             "SimpleImputer."
         )
@@ -173,7 +174,7 @@ def is_one_hot(y: Any) -> bool:
     >>> [is_one_hot(np.array(rows)) for rows in ([[0, 1], [1, 0]], [[1, 1], [1, 0]], [0, 1])]
     [True, False, False]
     """
-    shape = getattr(y, "shape", ())
+    shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) != 2 or shape[1] < 2 or getattr(getattr(y, "dtype", None), "kind", "f") in "OUSM":
         return False
     values = np.asarray(y)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from accelerando._engine.runtime.process import Interrupt
     from accelerando._engine.state import TrainState
 
+_EPOCHS = ("epoch", "batch_size", "lr", "updates", "examples", "seconds")  # pandas shows the first
 _INTEGERS = {"update", "epoch", "examples", "batch_size", "updates", "ranks", "bytes"}
 _NO_WEIGHTS = {"f_optimizer", "f_history", "use_safetensors"}
 _RENAMED = {"synchronisations": "averagings"}
@@ -264,7 +265,7 @@ class Results:
         self.check_is_fitted()
         rows = list(self.history)
         rows = rows[:-1] if self._state_.position.epoch_open else rows
-        epochs = frame_of(self._state_.records.epochs)
+        epochs = frame_of(self._state_.records.epochs)[list(_EPOCHS)]
         scores = pd.DataFrame([_scores(row) for row in rows[: len(epochs)]], index=epochs.index)
         return pd.concat([epochs, scores], axis=1)
 
