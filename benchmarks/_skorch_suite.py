@@ -42,8 +42,6 @@ FAIL_WITH_SKORCH = {
     "test_net.py::TestNeuralNet::test_load_cuda_params_to_cpu[f_optimizer-optimizer_cuda.pt]",
 }  # read files by a path relative to skorch's repository, which the wheel does not have
 REPR = "expects skorch's format of repr(net); ours lists parameters and cuts long modules"
-    "expects the name of skorch's class in repr(net); ours also lists parameters, and cuts modules"
-)
 ITEMS = "our sentence about items that are no pairs says what to do for several inputs"
 NET = "test_net.py::TestNeuralNet::test_"
 # Tests that pass with skorch and may fail with our classes, each with its reason.

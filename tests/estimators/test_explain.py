@@ -1,4 +1,4 @@
-"""Components that cannot be made, and batches that cannot be evaluated, end in a sentence."""
+"""What is wrong with components, names and evaluated batches is said in a sentence."""
 
 from __future__ import annotations
 
@@ -7,24 +7,80 @@ import pytest
 import torch
 from skorch.callbacks import Callback
 from torch import nn
+from torch.utils.data import DataLoader
 
-from accelerando.estimators import _explain
-from accelerando.exceptions import InputError
-from tests.nets import MLP, classifier, regressor
+from accelerando import NeuralNetClassifier
+from accelerando.estimators._explain import (
+    check_callback_names,
+    check_device,
+    check_names,
+    explain_components,
+    explain_evaluation,
+)
+from accelerando.exceptions import InputError, UnsupportedError
+from tests.nets import classifier, regressor
+
+ERROR = RuntimeError("PyTorch's own words")
+
+
+class Odd(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "named"),
+    [
+        ({"module": 3}, ERROR, "'module' parameter .* Got 3"),
+        ({"criterion": "auto"}, ERROR, None),
+        ({"criterion": "mse"}, ERROR, "'criterion' parameter .* Got 'mse'"),
+        ({"criterion": 0.5}, ERROR, "'criterion' parameter .* Got 0.5"),
+        ({"optimizer": "sgd"}, ERROR, "'optimizer' parameter .* Got 'sgd'"),
+        ({"module": Odd}, TypeError("missing 1 argument"), r"module=Odd needs more module__x"),
+        ({"module": Odd, "module__inputs": 2}, TypeError("something else"), None),
+        ({}, ValueError("optimizer got an empty parameter list"), "has no parameters"),
+        ({"optimizer": torch.optim.SGD}, TypeError("unexpected keyword argument 'lr'"), "no learn"),
+        ({"callbacks": [3]}, ERROR, "'callbacks' parameter .* Got 3"),
+    ],
+)
+def test_components_that_cannot_be_made(params, error, named):
+    net = NeuralNetClassifier(**{"module": nn.ReLU, "criterion": nn.MSELoss, **params})
+    if named is None:  # nothing is known about it: the error stays what it is
+        explain_components(net, error)
+        return
+    with pytest.raises((TypeError, ValueError), match=named):
+        explain_components(net, error)
+
+
+def test_an_instance_of_an_optimizer_is_no_class():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    with pytest.raises((TypeError, ValueError), match="not an instance"):
+        explain_components(NeuralNetClassifier(nn.ReLU, optimizer=optimizer), ERROR)
+
+
+@pytest.mark.parametrize("device", ["cuda:93", "nowhere", "meta"])
+def test_a_device_that_cannot_compute(device):
+    with pytest.raises((TypeError, ValueError), match=f"'device' parameter .* Got '{device}'"):
+        check_device(classifier(device=device))
+
+
+def test_names_are_compared_with_those_that_exist():
+    with pytest.raises(ValueError, match=r"Linear has no parameter 'in_feature'.*'in_features'"):
+        check_names("module", nn.Linear, {"in_feature": 3})
+    with pytest.raises(UnsupportedError, match=r"iterator_train__batch_size=None"):
+        check_names("iterator_train", DataLoader, {"batch_size": None})
+    check_names("module", nn.Linear, {"in_features": 3})
+    check_names("module", lambda **anything: None, {"whatever": 3})
+    net = classifier(callbacks__prnt_log=None)
+    with pytest.raises(ValueError, match=r"no callback 'prnt_log'.*'print_log'"):
+        check_callback_names(net, ["epoch_timer", "print_log"])
+
+
+# -- batches that are evaluated --------------------------------------------------------------------
 
 X = np.random.default_rng(0).normal(size=(30, 3)).astype("float32")
 Y = np.arange(30) % 2
 IMAGES = np.zeros((30, 8, 8, 3), "float32")
-
-
-def test_a_component_that_cannot_be_made_is_named():
-    net = classifier(MLP, module__hiden=3)
-    with pytest.raises(ValueError, match=r"MLP has no parameter 'hiden'\. Did you mean 'hidden'"):
-        net.initialize()
-    with pytest.raises(ValueError, match=r"'optimizer' parameter .* \(not an instance"):
-        classifier(MLP, optimizer=torch.optim.SGD(MLP().parameters())).initialize()
-    with pytest.raises(ValueError, match=r"module=Linear needs more module__x parameters"):
-        classifier(nn.Linear).initialize()
 
 
 def convolutions(channels=3):
@@ -66,4 +122,4 @@ def test_errors_of_callbacks_are_left_alone():
 
 
 def test_an_error_without_an_evaluation_is_left_alone():
-    _explain.explain_evaluation(regressor(), ValueError("size"))
+    explain_evaluation(regressor(), ValueError("size"))

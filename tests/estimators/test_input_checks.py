@@ -10,6 +10,7 @@ from sklearn.model_selection import train_test_split
 from skorch.dataset import ValidSplit
 from skorch.helper import predefined_split
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from accelerando.estimators import _input_checks as input_checks
 from tests.nets import classifier, regressor
@@ -127,3 +128,19 @@ def test_what_is_one_hot():
 def test_a_regressor_names_both_shapes():
     with pytest.raises(ValueError, match=r"y has shape \(30, 1, 1\), .* have shape \(30, 1\)"):
         regressor().fit(X, X[:, :1, None])
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "named"),
+    [
+        (DataLoader(TensorDataset(torch.ones(3, 1))), TypeError, "X is a DataLoader"),
+        (None, TypeError, "X must be an array"),
+        ("rows.csv", TypeError, "X must be an array"),
+        (iter([1]), TypeError, "Write an IterableDataset for a stream"),
+        (np.array([["a"], ["b"]]), ValueError, "X has the type <U1"),
+        (np.array([["2026-11-19"]], dtype="M8[D]"), ValueError, "a module computes with numbers"),
+    ],
+)
+def test_data_are_looked_at(X, error, named):
+    with pytest.raises(error, match=named):
+        input_checks.look_at_inputs(net().initialize(), X, np.zeros(2, dtype=int))
