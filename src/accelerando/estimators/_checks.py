@@ -182,8 +182,7 @@ def ranks_here(net: Any, strategy: Strategy) -> int:
 
 def check_overrides(net: Any, *, weighted: bool) -> bool:
     """Return True if a subclass has its own training step; refuse what that cannot honor."""
-    custom = has_own_step(net)
-    epoch = type(net).run_single_epoch is not skorch.net.NeuralNet.run_single_epoch
+    custom, epoch = has_own_step(net), _is_own(net, "run_single_epoch")
     if custom or epoch:
         from accelerando.estimators import _overrides
 
@@ -195,10 +194,12 @@ def check_overrides(net: Any, *, weighted: bool) -> bool:
 
 def has_own_step(net: Any) -> bool:
     """Return True if a subclass, or the instance, changes the parameters in its own way."""
-    return any(
-        name in vars(net) or getattr(type(net), name) is not getattr(skorch.net.NeuralNet, name)
-        for name in ("train_step", "train_step_single", "get_train_step_accumulator")
-    )
+    steps = ("train_step", "train_step_single", "get_train_step_accumulator")
+    return any(_is_own(net, name) for name in (*steps, "_zero_grad_optimizer"))
+
+
+def _is_own(net: Any, name: str) -> bool:
+    return name in vars(net) or getattr(type(net), name) is not getattr(skorch.NeuralNet, name)
 
 
 # -- data -----------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def explain_evaluation(net: Any, error: Exception) -> None:
     """Raise a sentence about the batch that could not be evaluated, or add a hint to the error."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     evaluated = [one for one in frames if one.f_code.co_name in _EVALUATIONS]
-    if evaluated and "batch" in evaluated[-1].f_locals:
+    if net.initialized_ and evaluated and "batch" in evaluated[-1].f_locals:
         explain(error, evaluated[-1].f_locals["batch"], module_of(net))
 
 
