@@ -43,9 +43,8 @@ FAIL_WITH_SKORCH = {
     "test_net.py::TestNeuralNet::test_load_cuda_params_to_cpu[f_params-net_cuda.pt]",
     "test_net.py::TestNeuralNet::test_load_cuda_params_to_cpu[f_optimizer-optimizer_cuda.pt]",
 }  # read files by a path relative to skorch's repository, which the wheel does not have
-REPR = "expects the name of skorch's class in repr(net)"
+REPR = "expects skorch's format of repr(net); ours lists parameters and cuts long modules"
 ITEMS = "our sentence about items that are no pairs says what to do for several inputs"
-MOCK = "replaces the optimizer by a Mock; the learning rate is read from param_groups, to record it"
 NET = "test_net.py::TestNeuralNet::test_"
 # Tests that pass with skorch and may fail with our classes, each with its reason.
 DIFFERENT = {
@@ -56,10 +55,7 @@ DIFFERENT = {
     NET + "fit_with_dataset_three_items_error": ITEMS,
     NET + "fit_with_dataset_stratified_without_explicit_y_raises": "a Dataset without labels at "
     "hand is divided at random instead of refused",
-    **{NET + f"gradient_accumulation[{steps}]": MOCK for steps in (1, 2, 3, 5, 10)},
     NET + "optimizer_param_groups": 'net.lr is "auto" by default; the optimizer has 0.01',
-    NET + "predict_nonlinearity_type_error": "a wrong predict_nonlinearity is refused by fit, "
-    "before training, and not by predict",
     NET + "torch_load_kwargs_forwarded_to_torch_load_unpickle": "expects the first call of "
     "torch.load to read the module; ours reads the state of the run first",
     "test_regressor.py::TestNeuralNetRegressor::test_dimension_mismatch_warning": "expects "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
@@ -12,7 +13,7 @@ from torch import nn
 
 from accelerando.batch_size import GeoDamp, RadaDamp
 from accelerando.compress import QSGD, TernGrad
-from accelerando.estimators._base import PIECES, ConfiguredNet
+from accelerando.estimators._base import PIECES, ConfiguredNet, seed_from
 from accelerando.estimators._parameters import OURS
 from accelerando.sync import PeriodicAveraging
 from tests.nets import MLP, classifier, parameters_of, regressor
@@ -156,3 +157,23 @@ def test_a_class_that_pickle_does_not_find_is_copied_by_value(digits):
     twin = copy.deepcopy(net)
     assert torch.equal(parameters_of(twin), parameters_of(net))
     assert twin.predict(digits[0]).tolist() == net.predict(digits[0]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("seed", "expected"),
+    [(3, (3, True)), (np.int64(4), (4, True)), (0, (0, True))],
+)
+def test_an_integer_is_the_seed_itself(seed, expected):
+    assert seed_from(seed) == expected
+
+
+def test_seeds_from_generators_and_from_pytorch():
+    for make in (np.random.RandomState, np.random.default_rng):
+        assert seed_from(make(0)) == seed_from(make(0))
+        assert seed_from(make(0)) != seed_from(make(1))
+        assert seed_from(make(0))[1] is True
+    torch.manual_seed(1)
+    first = seed_from(None)
+    torch.manual_seed(1)
+    assert seed_from(None) == first
+    assert first[1] is False

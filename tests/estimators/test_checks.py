@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -122,26 +123,6 @@ def test_what_works_is_not_refused(line, params):
     assert regressor(max_epochs=1, **params).fit(*line).position_.epoch == 1
 
 
-@pytest.mark.parametrize(
-    ("seed", "expected"),
-    [(3, (3, True)), (np.int64(4), (4, True)), (0, (0, True))],
-)
-def test_an_integer_is_the_seed_itself(seed, expected):
-    assert checks.seed_from(seed) == expected
-
-
-def test_seeds_from_generators_and_from_pytorch():
-    for make in (np.random.RandomState, np.random.default_rng):
-        assert checks.seed_from(make(0)) == checks.seed_from(make(0))
-        assert checks.seed_from(make(0)) != checks.seed_from(make(1))
-        assert checks.seed_from(make(0))[1] is True
-    torch.manual_seed(1)
-    first = checks.seed_from(None)
-    torch.manual_seed(1)
-    assert checks.seed_from(None) == first
-    assert first[1] is False
-
-
 # -- subclasses -----------------------------------------------------------------------------------
 
 
@@ -184,6 +165,74 @@ def test_overridden_methods_that_cannot_be_honored_are_refused(
 def test_whether_a_subclass_has_its_own_step():
     assert checks.check_overrides(OwnStep(nn.Linear), weighted=False)
     assert not checks.check_overrides(regressor(), weighted=True)
+
+
+# -- optimizers -----------------------------------------------------------------------------------
+
+
+class Around:
+    """Steps with an optimizer that it does not show."""
+
+    def __init__(self, params, lr):
+        self.inner = torch.optim.SGD(params, lr=lr)
+        self.step, self.zero_grad = self.inner.step, self.inner.zero_grad
+
+
+class Hidden(torch.optim.SGD):
+    def __init__(self, params, lr):
+        super().__init__(params, lr=lr)
+        self.groups = self.__dict__.pop("param_groups")
+
+
+@pytest.mark.parametrize("kind", [Around, Hidden])
+def test_an_optimizer_that_shows_no_groups_is_refused(line, kind):
+    message = rf"{kind.__name__} has no learning rate .* Derive its class from torch.optim.Optim"
+    refused(regressor(optimizer=kind), line, UnsupportedError, message)
+
+
+class StepsItself(NeuralNetRegressor):
+    """With an optimizer that shows nothing, or none."""
+
+    replaced = True
+
+    def initialize_optimizer(self):
+        if self.replaced:
+            super().initialize_optimizer()
+            self.inner_, self.optimizer_ = self.optimizer_, Mock(spec=["step", "zero_grad"])
+        return self
+
+    def train_step(self, batch, **fit_params):
+        result = self.train_step_single(batch, **fit_params)
+        with torch.no_grad():
+            for parameter in self.module_.parameters():
+                parameter.sub_(0.1 * parameter.grad)
+                parameter.grad = None
+        return result
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_an_own_step_needs_no_optimizer_that_can_be_seen(line, replaced, tmp_path):
+    kind = type("Own", (StepsItself,), {"replaced": replaced})
+    nets = [
+        kind(
+            nn.Linear, module__in_features=3, module__out_features=1, train_split=None, verbose=0,
+            random_state=0,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    net = nets[0].fit(*line)
+    assert net.history[-1]["train_loss"] < net.history[0]["train_loss"]
+    assert net.history_frame()["lr"].isna().all()
+    if not replaced:
+        net.save_state(tmp_path / "run")
+        loaded = nets[1].load_state(tmp_path / "run").partial_fit(*line)
+        assert loaded.position_.epoch == 2 * net.position_.epoch
+
+
+def test_a_wrong_nonlinearity_is_refused_before_training(line):
+    net = regressor(predict_nonlinearity="softmax")
+    refused(net, line, ValueError, "'predict_nonlinearity' parameter .* a function, 'auto' or None")
+    assert net.position_.update == 0
 
 
 # -- data -----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 import accelerando
 from accelerando.batch_size import GeoDamp
 from accelerando.exceptions import NotFiniteError, UnsupportedError
+from tests.nets import parameters_of
 
 PAGE = Path(__file__).parents[2] / "docs/coming-from-skorch.md"
 X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
@@ -60,6 +61,22 @@ def order_of_rows():
     )
     net.fit(X, X[:, :1])
     assert np.array_equal(Rows.seen[-1], X)
+
+
+def gradient_of_the_first_batch():
+    for optimizer in (torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop):
+        found = []
+        for library, params in (
+            (skorch, {}),
+            (accelerando, {}),
+            (accelerando, {"micro_batch_size": None}),
+        ):
+            torch.manual_seed(0)
+            params = {"criterion": nn.CrossEntropyLoss, "optimizer": optimizer, **params}
+            settings = {"max_epochs": 3, "batch_size": 16, "iterator_train__shuffle": False}
+            found.append(parameters_of(classifier(library, **settings, **params).fit(X, Y)))
+        assert torch.allclose(found[1], found[0], atol=1e-5)
+        assert torch.equal(found[2], found[0])
 
 
 def loss_that_is_not_a_number():
@@ -121,6 +138,17 @@ def one_d_y_of_a_regressor():
     with pytest.warns(UserWarning, match="target size"):
         regressor(skorch).fit(X, X[:, 0])
     assert regressor(accelerando).fit(X, X[:, 0]).predict(X).shape == (40,)
+    net = accelerando.NeuralNet(nn.Linear(3, 1), criterion=nn.MSELoss, **QUIET)
+    assert net.fit(X, X[:, 0]).predict(X).shape == (40,)
+
+
+def mseloss_or_bcewithlogitsloss():
+    for criterion in (nn.MSELoss, nn.BCEWithLogitsLoss):
+        with warnings.catch_warnings(), pytest.raises((RuntimeError, ValueError)):
+            warnings.simplefilter("ignore")
+            classifier(skorch, criterion=criterion).fit(X, Y)
+        with pytest.raises(ValueError, match=r"Pass criterion=nn.CrossEntropyLoss"):
+            classifier(accelerando, criterion=criterion).fit(X, Y)
 
 
 def arrays_of_another_width_in_predict():
@@ -128,6 +156,8 @@ def arrays_of_another_width_in_predict():
         regressor(skorch).fit(X, X[:, :1]).predict(X[:, :2])
     with pytest.raises(ValueError, match="X has 2 features, but NeuralNetRegressor is expecting 3"):
         regressor(accelerando).fit(X, X[:, :1]).predict(X[:, :2])
+    with pytest.raises(ValueError, match="got 3D array instead"):
+        regressor(accelerando).fit(X, X[:, :1]).predict(X[:, None])
 
 
 class Items(Dataset):
@@ -173,6 +203,7 @@ def own_get_iterator_or_a_function():
 
 LINES = [
     order_of_rows,
+    gradient_of_the_first_batch,
     loss_that_is_not_a_number,
     lr,
     criterion_of_a_classifier,
@@ -181,6 +212,7 @@ LINES = [
     float64_integer_boolean_or_list_x,
     dataframe_as_x,
     one_d_y_of_a_regressor,
+    mseloss_or_bcewithlogitsloss,
     arrays_of_another_width_in_predict,
     a_data_set_whose_labels_are_not_at_hand,
     own_run_single_epoch,

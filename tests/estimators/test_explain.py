@@ -1,10 +1,13 @@
-"""What is wrong with components, names and data is said in a sentence before training."""
+"""What is wrong with components, names and evaluated batches is said in a sentence."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from skorch.callbacks import Callback
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from accelerando import NeuralNetClassifier
 from accelerando.estimators._explain import (
@@ -12,10 +15,10 @@ from accelerando.estimators._explain import (
     check_device,
     check_names,
     explain_components,
-    look_at_inputs,
+    explain_evaluation,
 )
-from accelerando.exceptions import UnsupportedError
-from tests.nets import classifier
+from accelerando.exceptions import InputError, UnsupportedError
+from tests.nets import classifier, regressor
 
 ERROR = RuntimeError("PyTorch's own words")
 
@@ -73,17 +76,50 @@ def test_names_are_compared_with_those_that_exist():
         check_callback_names(net, ["epoch_timer", "print_log"])
 
 
-@pytest.mark.parametrize(
-    ("X", "error", "named"),
-    [
-        (DataLoader(TensorDataset(torch.ones(3, 1))), TypeError, "X is a DataLoader"),
-        (None, TypeError, "X must be an array"),
-        ("rows.csv", TypeError, "X must be an array"),
-        (iter([1]), TypeError, "Write an IterableDataset for a stream"),
-        (np.array([["a"], ["b"]]), ValueError, "X has the type <U1"),
-        (np.array([["2026-11-19"]], dtype="M8[D]"), ValueError, "a module computes with numbers"),
-    ],
-)
-def test_data_that_cannot_be_trained_on(X, error, named):
-    with pytest.raises(error, match=named):
-        look_at_inputs(classifier().initialize(), X, np.zeros(2, dtype=int))
+# -- batches that are evaluated --------------------------------------------------------------------
+
+X = np.random.default_rng(0).normal(size=(30, 3)).astype("float32")
+Y = np.arange(30) % 2
+IMAGES = np.zeros((30, 8, 8, 3), "float32")
+
+
+def convolutions(channels=3):
+    layers = nn.Conv2d(channels, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return classifier(nn.Sequential(*layers), max_epochs=1)
+
+
+def test_errors_of_predictions_are_those_of_training():
+    net = convolutions().fit(np.moveaxis(IMAGES, -1, 1), Y)
+    for method in (net.predict, net.predict_proba, net.forward):
+        with pytest.raises(InputError, match=r"Sequential cannot compute .* Pass np.moveaxis"):
+            method(IMAGES)
+
+
+def test_one_image_is_no_batch():
+    net = convolutions().fit(np.moveaxis(IMAGES, -1, 1), Y)
+    with pytest.raises(ValueError, match=r"X has shape \(3, 8, 8\), .* 4 dim.* X\[np.newaxis\]"):
+        net.predict(np.moveaxis(IMAGES, -1, 1)[0])
+    with pytest.raises(ValueError, match=r"X has shape \(30, 192\), and .* with 4 dimensions"):
+        net.partial_fit(IMAGES.reshape(30, -1), Y)
+
+
+def test_the_dimensions_of_images_are_saved(tmp_path):
+    net = convolutions().fit(np.moveaxis(IMAGES, -1, 1), Y)
+    net.save_state(tmp_path / "run")
+    loaded = convolutions().load_state(tmp_path / "run")
+    with pytest.raises(ValueError, match="fitted with 4 dimensions"):
+        loaded.predict(IMAGES[0])
+    assert loaded.predict(np.moveaxis(IMAGES, -1, 1)).shape == (30,)
+
+
+def test_errors_of_callbacks_are_left_alone():
+    class Fail(Callback):
+        def on_epoch_end(self, net, **kwargs):
+            raise RuntimeError("wrong size")
+
+    with pytest.raises(RuntimeError, match=r"^wrong size$"):
+        regressor(callbacks=[Fail()]).fit(X, X[:, 0])
+
+
+def test_an_error_without_an_evaluation_is_left_alone():
+    explain_evaluation(regressor(), ValueError("size"))

@@ -68,6 +68,37 @@ def test_own_methods_of_events_are_called(line):
     assert seen.count("on_batch_end") == 1
 
 
+def test_an_own_way_to_clear_gradients_is_called(line):
+    class Own(NeuralNetRegressor):
+        calls = 0
+
+        def _zero_grad_optimizer(self, *args, **kwargs):
+            Own.calls += 1
+            super()._zero_grad_optimizer(*args, **kwargs)
+
+    net = fit(Own, *line)
+    assert Own.calls == net.position_.update > 0
+
+
+def test_an_own_epoch_on_an_instance_is_refused(line):
+    net = regressor()
+    net.run_single_epoch = lambda *args, **kwargs: None
+    with pytest.raises(UnsupportedError, match="overrides run_single_epoch"):
+        net.fit(*line)
+
+
+METHODS = ("train_step", "infer", "get_loss", "get_iterator", "notify", "on_grad_computed")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_that_are_set_on_an_instance_are_called(line, name):
+    net = regressor(max_epochs=1)
+    method = Mock(side_effect=getattr(net, name))
+    setattr(net, name, method)
+    net.fit(*line)
+    assert method.call_count > 0
+
+
 def test_methods_on_instances_and_mocks_are_called(line):
     callback, mock, seen = Callback(), Mock(), []
     callback.on_batch_end = lambda net, **kwargs: seen.append(kwargs["loss"])

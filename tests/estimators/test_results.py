@@ -24,7 +24,7 @@ def test_history_frame_has_one_row_per_epoch(digits):
     net = classifier(batch_size=GeoDamp(48, 1, 2), max_batch_size=96, max_epochs=3).fit(*digits)
     frame = net.history_frame()
     assert list(frame.columns) == [
-        "epoch", "updates", "examples", "batch_size", "lr", "seconds",
+        "epoch", "batch_size", "lr", "updates", "examples", "seconds",
         "train_loss", "valid_loss", "valid_acc",
     ]  # fmt: skip
     assert frame["epoch"].tolist() == [1, 2, 3]

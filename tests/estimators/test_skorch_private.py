@@ -67,6 +67,14 @@ def test_step_optimizer(net):
     need(calls == [(), (closure,)], SKORCH, "NeuralNet._step_optimizer", use)
 
 
+def test_zero_grad_optimizer(net):
+    use = "let train_step clear gradients as a subclass wants"
+    calls = []
+    net._zero_grad_optimizer = lambda *args, **kwargs: calls.append(args)
+    net.partial_fit(np.ones((9, 2), "float32"), np.ones((9, 1), "float32"), epochs=1)
+    need(len(calls) > 0, SKORCH, "NeuralNet._zero_grad_optimizer", use)
+
+
 def test_get_all_learnable_params(net):
     use = "find the parameters of modules and criteria"
     names = [name for name, _ in net.get_all_learnable_params()]

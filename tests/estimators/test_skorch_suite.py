@@ -21,8 +21,8 @@ def suite(monkeypatch):
 def test_skorchs_tests_pass_with_our_classes(suite):
     outcomes = suite.run(ours=True)
     assert suite.differences(outcomes) == {}
-    # The benchmark runs four more, which pass: 1,150 of the 1,167 that pass with skorch.
-    assert Counter(outcomes.values())["passed"] >= 1147
+    # The benchmark runs four more, which pass: 1,157 of the 1,168 that pass with skorch.
+    assert Counter(outcomes.values())["passed"] >= 1153
 
 
 def test_every_difference_is_noticed(suite):
@@ -36,5 +36,5 @@ def test_every_difference_is_noticed(suite):
 
 
 def test_there_are_few_differences_and_each_has_a_reason(suite):
-    assert len(suite.DIFFERENT) <= 17
+    assert len(suite.DIFFERENT) <= 11
     assert all(len(reason) > 20 for reason in suite.DIFFERENT.values())

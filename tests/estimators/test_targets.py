@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
+import torch
 from skorch.dataset import Dataset
 from skorch.helper import predefined_split
 from torch import nn
 
-from accelerando import NeuralNetClassifier
-from tests.nets import classifier, regressor
+from accelerando import NeuralNet, NeuralNetClassifier
+from tests.nets import classifier, parameters_of, regressor
 
 X = np.random.default_rng(0).random((40, 3)).astype("float32")
 NAMES = np.array(["a", "b"])[np.arange(40) % 2]
 
 
-def net_with(outputs=2, **params):
-    return NeuralNetClassifier(nn.Linear(3, outputs), **{"max_epochs": 1, "verbose": 0, **params})
+def net_with(outputs=2, module=None, **params):
+    module = nn.Linear(3, outputs) if module is None else module
+    return NeuralNetClassifier(module, **{"max_epochs": 1, "verbose": 0, **params})
 
 
 def test_numbers_of_outputs_are_not_encoded():
@@ -70,3 +74,75 @@ def test_weights_of_named_classes():
 def test_targets_that_cannot_be_learned(net, y, message):
     with pytest.raises(ValueError, match=message):
         net.fit(X, y)
+
+
+# -- outputs beyond the classes, and types of labels -----------------------------------------------
+
+
+def test_outputs_of_unknown_classes_are_not_predicted():
+    module = nn.Linear(3, 4)
+    net = net_with(module=module, train_split=None, lr=0.0).fit(X, NAMES)
+    module.bias.data[3] = 50.0  # of which no class is known
+    proba = net.predict_proba(X)
+    assert proba.argmax(axis=1).tolist() == [3] * 40
+    assert net.predict(X).tolist() == net.classes_[proba[:, :2].argmax(axis=1)].tolist()
+    assert net.score(X, net.predict(X)) == 1.0
+
+
+def test_one_class_is_predicted():
+    assert set(net_with().fit(X, np.full(40, "a")).predict(X)) == {"a"}
+
+
+@pytest.mark.parametrize("dtype", ["uint64", "uint32", "uint8", "int16", "float16", "longdouble"])
+def test_types_of_labels(dtype):
+    y = np.arange(40) % 2
+    module = partial(nn.Linear, 3, 2)
+    plain, net = (
+        net_with(module=module, random_state=0).fit(X, labels) for labels in (y, y.astype(dtype))
+    )
+    assert torch.equal(parameters_of(net), parameters_of(plain))
+
+
+# -- nets that are neither classifier nor regressor -----------------------------------------------
+
+
+def generic(criterion, outputs=1, **params):
+    module = {"module__in_features": 3, "module__out_features": outputs}
+    settings = {"train_split": None, "random_state": 0, "verbose": 0, "lr": 0.1, **params}
+    return NeuralNet(nn.Linear, criterion=criterion, **module, **settings)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("loss", [nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+def test_one_value_per_row_is_a_column(loss, dtype):
+    y = (9 * X @ [1.0, 2.0, 3.0]).astype(dtype)
+    net = generic(loss).fit(X, y)
+    column = generic(loss).fit(X, y[:, None].astype("float32"))
+    assert torch.equal(parameters_of(net), parameters_of(column))
+    assert net.predict(X).shape == (40,)
+    assert column.predict(X).shape == (40, 1)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "uint64"])
+def test_integers_are_classes_for_cross_entropy(dtype):
+    y = np.arange(40) % 2
+    net, plain = (generic(nn.CrossEntropyLoss, 2).fit(X, labels) for labels in (y.astype(dtype), y))
+    assert torch.equal(parameters_of(net), parameters_of(plain))
+
+
+class Cube(nn.MSELoss):
+    def forward(self, input, target):
+        return (input[:, 0] - target).abs().pow(3).mean()
+
+
+def test_an_own_loss_gets_targets_as_they_are():
+    y = X @ [1.0, 2.0, 3.0]
+    assert generic(Cube, lr=1e-3).fit(X, y).predict(X).shape == (40, 1)
+
+
+def test_targets_beyond_the_largest_number():
+    with pytest.raises(ValueError, match=r"y holds numbers beyond 3\.4e\+38, .* of float32.*Scale"):
+        regressor().fit(X, np.full(40, 1e200))
+    with pytest.raises(ValueError, match=r"X holds numbers beyond 3\.4e\+38"):
+        regressor().fit(X.astype("float64") * 1e200, np.ones(40))

@@ -6,6 +6,10 @@ traceback, and the hint is added as a note below it.
 
 from __future__ import annotations
 
+import inspect
+import itertools
+import math
+import os
 import re
 import traceback
 from collections.abc import Mapping
@@ -23,6 +27,8 @@ def explain(error: Exception, batch: Any, module: nn.Module) -> None:
     X, y = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (batch, None)
     _replace(error, y, module)
     _reword(error, X, y, module)
+    if _SHAPES.search(str(error)) and _inside(error, module):
+        error.add_note(f"The batch of X is {_shown(X)}.")
     if not isinstance(error, RuntimeError | TypeError):
         return
     wanted = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
@@ -74,7 +80,9 @@ def _replace(error: Exception, y: Any, module: nn.Module) -> None:
         raise UnsupportedError(
             "BatchNorm cannot train on a batch of one row. Use larger batches, or GroupNorm."
         ) from None
-    returned = re.search(r"must be Tensor, not (\w+)", text)
+    returned = re.search(r"must be Tensor, not (\w+)", text) or re.search(
+        r"'(tuple|list|dict|NoneType)' object has no attribute 'dtype'", text
+    )
     if returned and not _inside(error, module):
         raise UnsupportedError(
             f"{kind}.forward returned a {returned[1]}, and the criterion wants a tensor. Return "
@@ -84,6 +92,11 @@ def _replace(error: Exception, y: Any, module: nn.Module) -> None:
         raise ValueError(
             "y holds words, and the criterion compares outputs with numbers. Encode y in get_loss, "
             "or before: y = sklearn.preprocessing.LabelEncoder().fit_transform(y)."
+        ) from None
+    if "input should be between 0 and 1" in text:
+        raise ValueError(
+            f"The criterion wants probabilities, and the outputs of {kind} are not between 0 and "
+            "1. Pass criterion=nn.BCEWithLogitsLoss, or let forward end in sigmoid."
         ) from None
     beyond = re.fullmatch(r"Target (-?\d+) is out of bounds\.", text)
     if beyond:
@@ -99,20 +112,21 @@ def _reword(error: Exception, X: Any, y: Any, module: nn.Module) -> None:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if type(error) not in (RuntimeError, ValueError, IndexError, TypeError) or not frames:
         return
-    if not _NN.search(frames[-1].f_code.co_filename):
+    files = [frame.f_code.co_filename for frame in frames]
+    inner = itertools.takewhile(lambda file: file.startswith(_TORCH), reversed(files))
+    if not any(file.startswith(_NN) for file in inner):
         return
     text = str(error).split("\n")[0].strip().rstrip(".")
     if _ARGUMENTS.search(text):
         if frames[-1].f_locals.get("self") is module:
-            _explain_arguments(text, X, module)
+            _explain_arguments(text.partition("() ")[2], X, module)
         return
     layers = (frame.f_locals.get("self") for frame in reversed(frames))
     layer = next((one for one in layers if isinstance(one, nn.Module)), None)
     if _inside(error, module):
         raise InputError(
             f"{type(module).__name__} cannot compute a batch of X, which is {_shown(X)}: {text}. "
-            f"The layer is {layer!r}. Change the layer to the number of features and the dtype of "
-            "X, or X to those of the layer."
+            f"The layer is {layer!r}. {_remedy(layer, X)}"
         ) from None
     wanted = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
     for name, buffer in () if layer is None else layer.named_buffers():
@@ -122,24 +136,52 @@ def _reword(error: Exception, X: Any, y: Any, module: nn.Module) -> None:
                 f"and the module computes with {_short(wanted)}. Pass criterion__{name}="
                 f"torch.as_tensor(..., dtype=torch.{_short(wanted)})."
             ) from None
+    outputs = [
+        frame.f_locals.get("input") for frame in frames if frame.f_locals.get("self") is layer
+    ]
+    shape = (
+        f", which are {_shown(outputs[-1:])}," if any(map(torch.is_tensor, outputs[-1:])) else ""
+    )
     raise InputError(
         f"The criterion {type(layer).__name__} cannot compare the outputs of "
-        f"{type(module).__name__} with y, which is {_shown(y)}: {text}. Change the shape or the "
-        "dtype of y, the number of outputs, or the criterion."
+        f"{type(module).__name__}{shape} with y, which is {_shown(y)}: {text}. Change the shape or "
+        "the dtype of y, the number of outputs, or the criterion."
     ) from None
 
 
-def _explain_arguments(text: str, X: Any, module: nn.Module) -> None:
+def _remedy(layer: nn.Module | None, X: Any) -> str:
+    """Return what to change if a layer cannot compute X."""
+    channels = getattr(layer, "in_channels", None)
+    if isinstance(X, torch.Tensor) and channels is not None and X.dim() > 2:
+        if X.shape[1] != channels == X.shape[-1]:
+            return "X has its channels last. Pass np.moveaxis(X, -1, 1)."
+        if channels == 1 and X.dim() == len(getattr(layer, "kernel_size", ())) + 1:
+            return "X has no dimension for the channel. Pass X[:, np.newaxis]."
+    return (
+        "Change the layer to the number of features and the dtype of X, or X to those of the layer."
+    )
+
+
+def _explain_arguments(what: str, X: Any, module: nn.Module) -> None:
     """Say where the arguments of ``forward`` come from."""
-    what = text.partition("() ")[2]
-    parts = f" Those of X are {', '.join(map(str, X))}." if isinstance(X, Mapping) else ""
+    kind = type(module).__name__
+    if isinstance(X, Mapping):
+        raise TypeError(
+            f"{kind}.forward {what}. The parts of a dictionary or frame and the further arguments "
+            f"of fit are arguments of forward. Those of X are {', '.join(map(str, X))}. Give "
+            "forward the same names."
+        ) from None
+    names = list(inspect.signature(module.forward).parameters)
+    parts = ", ".join(f"{name!r}: …" for name in names)
     raise TypeError(
-        f"{type(module).__name__}.forward {what}. The parts of a dictionary or frame and the "
-        f"further arguments of fit are arguments of forward.{parts} Give forward the same names."
+        f"{kind}.forward {what}. X is {_shown(X)}, and becomes its first argument. Pass X as a "
+        f"dictionary, {{{parts}}}, or further arguments to fit."
     ) from None
 
 
-_NN = re.compile(r"torch[/\\\\]nn[/\\\\]")
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+_NN = os.path.join(_TORCH, "nn", "")
+_SHAPES = re.compile(r"\b(size|shape|shapes|dimension|dtype)\b")
 _ARGUMENTS = re.compile(r"\(\) (got an unexpected|missing|takes|got multiple)")  # not about data
 
 
@@ -160,7 +202,7 @@ def _inside(error: Exception, module: nn.Module) -> bool:
 
 
 def look_for_nan(error: NotFiniteError, batch: Any) -> None:
-    """Let the message say that the data of the batch are not finite, if they are not."""
+    """Let the message say that the data of the batch are not finite, or too large."""
     parts = batch if isinstance(batch, list | tuple) and len(batch) == 2 else (batch, None)
     for name, data in zip(("X", "y"), parts, strict=True):
         for leaf in leaves(data):
@@ -174,6 +216,18 @@ def look_for_nan(error: NotFiniteError, batch: Any) -> None:
                     "of this batch: remove or replace them.",
                 )
                 return
+    for name, data in zip(("X", "y"), parts, strict=True):
+        for leaf in leaves(data):
+            if isinstance(leaf, torch.Tensor) and leaf.numel() and leaf.is_floating_point():
+                largest = float(leaf.abs().max())
+                if largest > math.sqrt(torch.finfo(leaf.dtype).max) / len(leaf):
+                    first = str(error).partition(" Lower lr")[0]
+                    error.args = (
+                        f"{first} {name} holds values as large as {largest:.2g}, the square of "
+                        f"which is too large for {_short(leaf.dtype)}. Scale {name}, with "
+                        "scikit-learn's StandardScaler for example.",
+                    )
+                    return
 
 
 def _other_float(data: Any, wanted: torch.dtype | None) -> torch.dtype | None:

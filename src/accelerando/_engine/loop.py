@@ -236,7 +236,7 @@ def next_plan(fit: Fit) -> Plan:
         ):
             return plan
     values = state.values()
-    group = fit.model.optimizers[0].param_groups[0]
+    group = state.first_group()
     measure = control.needs_measure(state.position.update)
     if measure is not None:
         values[f"full_{measure.quantity}"] = _measurement(fit, measure)

@@ -7,6 +7,7 @@ criterion and optimizers, and how to compute predictions, a loss and a step with
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ class Components:
         return [
             [
                 {k: v for k, v in group.items() if k != "params" and isinstance(v, plain)}
-                for group in optimizer.param_groups
+                for group in groups_of(optimizer)
             ]
             for optimizer in self.optimizers.values()
         ]
@@ -86,7 +87,7 @@ class Components:
     def set_groups(self, settings: Sequence[Sequence[Mapping[str, Any]]]) -> None:
         """Set what :meth:`group_settings` returned, perhaps in another process."""
         for optimizer, groups in zip(self.optimizers.values(), settings, strict=False):
-            for group, values in zip(optimizer.param_groups, groups, strict=True):
+            for group, values in zip(groups_of(optimizer), groups, strict=True):
                 group.update(
                     {  # JSON has no tuples
                         key: tuple(value) if isinstance(group.get(key), tuple) else value
@@ -301,19 +302,31 @@ def has_own_step(optimizer: torch.optim.Optimizer) -> bool:
 
     Langevin dynamics and private gradients do. All ranks must draw the same ones.
     """
-    return not inspect.unwrap(type(optimizer).step).__module__.startswith("torch.")
+    step = getattr(type(optimizer), "step", torch.optim.Optimizer.step)
+    return not inspect.unwrap(step).__module__.startswith("torch.")
 
 
 def offers_closure(optimizer: torch.optim.Optimizer) -> bool:
     """Return True if another library, or the user, wrote a ``step`` that accepts a closure."""
-    step = inspect.unwrap(type(optimizer).step)
-    return has_own_step(optimizer) and "closure" in inspect.signature(step).parameters
+    if not has_own_step(optimizer):
+        return False
+    return "closure" in inspect.signature(inspect.unwrap(type(optimizer).step)).parameters
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
     """Return True if the optimizer evaluates the loss itself, like L-BFGS."""
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def groups_of(optimizer: Any) -> list[dict[str, Any]]:
+    """Return an optimizer's parameter groups.
+
+    A user's own training step may have no optimizer, or an object around one that shows no groups:
+    that counts as one group with an unknown learning rate.
+    """
+    found = getattr(optimizer, "param_groups", None)
+    return found if isinstance(found, list) else [{"params": [], "lr": math.nan}]
 
 
 def python_numbers(content: Any) -> Any:

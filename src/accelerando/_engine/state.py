@@ -231,19 +231,16 @@ class TrainState:
         position = self.position
         if position.n_examples is None:
             position.n_examples = position.cursor  # a stream shows its length by ending
-        position.epoch += 1
-        position.cursor = 0
-        position.epoch_open = False
+        position.epoch, position.cursor, position.epoch_open = position.epoch + 1, 0, False
 
     def values(self) -> dict[str, float]:
         """Return the numbers that are known before the next update, the same on all ranks."""
         position = self.position
-        n_examples = position.n_examples
         return {
             "update": position.update,
             "epoch": position.epoch,
             "examples": position.examples,
-            "n_examples": math.nan if n_examples is None else n_examples,
+            "n_examples": math.nan if position.n_examples is None else position.n_examples,
             "rows": self.last.rows,
             "loss": self.last.loss,
             "grad_norm": self.last.grad_norm,
@@ -251,8 +248,13 @@ class TrainState:
 
     def lr(self, scale: float | None = None) -> float:
         """Return the learning rate of the first parameter group, times `scale`."""
-        first = next(iter(self.components.optimizers.values()))
-        return float(first.param_groups[0]["lr"]) * (self.lr_scale if scale is None else scale)
+        return float(self.first_group()["lr"]) * (self.lr_scale if scale is None else scale)
+
+    def first_group(self) -> dict[str, Any]:
+        """Return the first parameter group, with an unknown lr if the optimizer shows none."""
+        optimizer = next(iter(self.components.optimizers.values()), None)
+        groups = getattr(optimizer, "param_groups", None)
+        return groups[0] if isinstance(groups, list) else {"lr": math.nan}
 
     def drop_replicas(self) -> None:
         """Forget the replicas; a communicator that needs some starts them from the model."""

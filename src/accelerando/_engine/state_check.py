@@ -111,6 +111,7 @@ _HOST = _fields(
         labels=_or_none(_is_a(list)),
         column=_BOOL,
         y_ndim=_or_none(_is_count),
+        ndim=_or_none(_is_count),
     ),
 )
 

@@ -9,9 +9,13 @@ import pickle
 from typing import Any, ClassVar, Literal, Self
 
 import cloudpickle
+import numpy as np
 import skorch
+import torch
 from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import check_random_state
 
+from accelerando._validation import is_integer
 from accelerando.estimators._probe import UNKNOWN
 
 PIECES = ("batch_size", "compression", "sync")  # parameters with parameters, such as sync__period
@@ -111,6 +115,11 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
                 self._initialize_optimizer()
         return self
 
+    def __repr__(self) -> str:
+        from accelerando.estimators._display import shown
+
+        return shown(self)
+
     def _suggestions(self) -> str:
         """Return a sentence for each misspelled parameter."""
         known = [name for name in inspect.signature(type(self)).parameters if name != "kwargs"]
@@ -197,3 +206,26 @@ def learning_rate(lr: Literal["auto"] | None, optimizer: Any) -> Any:
         return SKORCH_LR
     given = "lr" in getattr(optimizer, "keywords", ())  # by functools.partial
     return own if lr is None or given else max(SKORCH_LR, own)
+
+
+def seed_from(random_state: Any) -> tuple[int, bool]:
+    """Return the seed of a run, and whether the user gave one.
+
+    Without a `random_state` the seed is drawn from PyTorch's generator, so that shuffles follow
+    ``torch.manual_seed``.
+    """
+    if random_state is None:
+        return int(torch.randint(2**31, ()).item()), False
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31)), True
+    if is_integer(random_state, 0):
+        return int(random_state), True
+    try:
+        if isinstance(random_state, bool):
+            raise ValueError
+        return int(check_random_state(random_state).randint(2**31)), True
+    except ValueError:
+        raise ValueError(
+            "The 'random_state' parameter must be None, an integer of at least 0, or a NumPy "
+            f"random generator. Got {random_state!r} instead."
+        ) from None

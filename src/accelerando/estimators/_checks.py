@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import skorch
 import torch
-from sklearn.utils import check_random_state
 from torch.utils.data import DataLoader, Subset
 
 from accelerando._engine.data.feed import Feed
@@ -22,7 +21,6 @@ from accelerando._validation import (
     check_choice,
     check_integer,
     check_number,
-    is_integer,
     parameter_error,
 )
 from accelerando.estimators._skorch import criterion_of, has_custom_loss, module_of
@@ -97,7 +95,8 @@ def _check_skorch(net: Any, kind: type[Any]) -> None:
     final = net.predict_nonlinearity
     allowed = "a function, 'auto' or None"
     holds = final is None or final == "auto" or callable(final)
-    check(holds, kind, "predict_nonlinearity", allowed, final)
+    if net.initialized_:  # `fit` refuses it; `initialize` leaves it to predict, as in skorch
+        check(holds, kind, "predict_nonlinearity", allowed, final)
     for name in ("iterator_valid", "dataset"):
         value = getattr(net, name)
         holds = callable(value) or hasattr(value, "__getitem__")
@@ -148,12 +147,15 @@ def initialize(net: Any, call: Callable[[], Any]) -> None:
         from accelerando.estimators._explain import check_callback_names
 
         check_callback_names(net, [name for name, _ in net._uniquely_named_callbacks()])
-    for name in net._optimizers:
-        if not all("lr" in group for group in getattr(net, name + "_").param_groups):
-            raise UnsupportedError(
-                f"The optimizer {type(getattr(net, name + '_')).__name__} has no learning rate "
-                "('lr' in its parameter groups), which accelerando adapts and records."
-            )
+    made = [getattr(net, name + "_") for name in net._optimizers]
+    shown = made and all(isinstance(getattr(one, "param_groups", 0), list) for one in made)
+    rates = shown and all("lr" in group for one in made for group in one.param_groups)
+    if not (rates if shown else has_own_step(net)):
+        raise UnsupportedError(
+            f"The optimizer {getattr(net.optimizer, '__name__', net.optimizer)} has no learning "
+            "rate ('lr' in its param_groups), which accelerando adapts and records. Derive its "
+            "class from torch.optim.Optimizer."
+        )
 
 
 def check_compressor(net: Any, compressor: Any, strategy: Strategy) -> None:
@@ -175,40 +177,12 @@ def ranks_here(net: Any, strategy: Strategy) -> int:
     return wanted if isinstance(wanted, int) and net.client is None else int(net.virtual_ranks)
 
 
-def seed_from(random_state: Any) -> tuple[int, bool]:
-    """Return the seed of a run, and whether the user gave one.
-
-    Without a `random_state` the seed is drawn from PyTorch's generator, so that shuffles follow
-    ``torch.manual_seed``.
-    """
-    if random_state is None:
-        return int(torch.randint(2**31, ()).item()), False
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31)), True
-    if is_integer(random_state, 0):
-        return int(random_state), True
-    try:
-        if isinstance(random_state, bool):
-            raise ValueError
-        return int(check_random_state(random_state).randint(2**31)), True
-    except ValueError:
-        raise ValueError(
-            "The 'random_state' parameter must be None, an integer of at least 0, or a NumPy "
-            f"random generator. Got {random_state!r} instead."
-        ) from None
-
-
 # -- subclasses -----------------------------------------------------------------------------------
 
 
 def check_overrides(net: Any, *, weighted: bool) -> bool:
     """Return True if a subclass has its own training step; refuse what that cannot honor."""
-    kind = type(net)
-    custom = any(
-        name in vars(net) or getattr(kind, name) is not getattr(skorch.net.NeuralNet, name)
-        for name in ("train_step", "train_step_single", "get_train_step_accumulator")
-    )
-    epoch = kind.run_single_epoch is not skorch.net.NeuralNet.run_single_epoch
+    custom, epoch = has_own_step(net), _is_own(net, "run_single_epoch")
     if custom or epoch:
         from accelerando.estimators import _overrides
 
@@ -216,6 +190,16 @@ def check_overrides(net: Any, *, weighted: bool) -> bool:
             _overrides.refuse_epoch(net)
         _overrides.check_step(net, weighted=weighted)
     return custom
+
+
+def has_own_step(net: Any) -> bool:
+    """Return True if a subclass, or the instance, changes the parameters in its own way."""
+    steps = ("train_step", "train_step_single", "get_train_step_accumulator")
+    return any(_is_own(net, name) for name in (*steps, "_zero_grad_optimizer"))
+
+
+def _is_own(net: Any, name: str) -> bool:
+    return name in vars(net) or getattr(type(net), name) is not getattr(skorch.NeuralNet, name)
 
 
 # -- data -----------------------------------------------------------------------------------------
@@ -253,9 +237,13 @@ def split(
     try:
         found = net.get_split_datasets(X, y, **params)
     except (TypeError, ValueError) as error:
-        from accelerando.estimators._explain import split_otherwise
+        from accelerando.estimators._input_checks import split_otherwise
 
         found = split_otherwise(net, X, y, params, error)
+    if not isinstance(found, list | tuple) or len(found) != 2:
+        from accelerando.estimators._input_checks import refuse_split
+
+        refuse_split(net, found)
     if fits and (found[1] is None or type(found[1]) is Subset):
         return found
     from accelerando.estimators._targets import mark
@@ -271,17 +259,21 @@ def _need_nothing(net: Any, X: Any, y: Any) -> bool:
     if hasattr(X, "lengths"):
         return False  # chunks of a Dask array
     first: Any = next(iter(net.get_all_learnable_params()), (None, None))[1]
-    types = str(X.dtype)[-7:], str(getattr(first, "dtype", None))[-7:], str(y.dtype)[-5:]
-    if types != ("float32", "float32", "int64") or torch.nn.parameter.is_lazy(first):
+    names = [str(dtype).removeprefix("torch.") for dtype in (X.dtype, y.dtype)]
+    float32 = getattr(first, "dtype", None) is torch.float32
+    if names != ["float32", "int64"] or not float32 or torch.nn.parameter.is_lazy(first):
         return False
     classes = getattr(net, "classes_inferred_", None)
+    if not isinstance(criterion_of(net), torch.nn.NLLLoss | torch.nn.CrossEntropyLoss):
+        return False
     if y.ndim != 1 or classes is None or (classes[0], classes[-1]) != (0, len(classes) - 1):
         return False
-    if getattr(net, "classes", None) is not None or X.ndim < 2 or not X.shape[1]:
+    if getattr(net, "classes", None) is not None or X.ndim != 2 or not X.shape[1]:
+        return False  # more dimensions are noted, to compare predictions with
+    if vars(net).setdefault("n_features_in_", X.shape[1]) != X.shape[1]:
         return False
-    if X.ndim == 2 and vars(net).setdefault("n_features_in_", X.shape[1]) != X.shape[1]:
-        return False
-    return not hasattr(net, "feature_names_in_") and net._recipe_.labels is None
+    known = net._recipe_.labels is not None or net._recipe_.ndim is not None
+    return not known and not hasattr(net, "feature_names_in_")
 
 
 def are_arrays(X: Any, y: Any) -> bool:
@@ -293,10 +285,20 @@ def _are_plain(X: Any, y: Any) -> bool:
     """Return True for two arrays of numbers with the same number of rows, and for chunks."""
     if hasattr(X, "lengths"):
         return True  # chunks of a Dask array
-    if not are_arrays(X, y):
-        return False
-    numbers = all(getattr(data.dtype, "kind", "f") in "biufc" for data in (X, y))
-    return bool(X.ndim and y.ndim and numbers and X.shape[0] == y.shape[0] > 0)
+    return is_plain(X) and is_plain(y) and bool(X.shape[0] == y.shape[0] > 0)
+
+
+def is_plain(data: Any) -> bool:
+    """Return True for an array or a tensor of numbers that PyTorch knows, with rows."""
+    if isinstance(data, torch.Tensor):
+        return data.layout == torch.strided and data.dim() > 0
+    known = isinstance(data, np.ndarray) and data.dtype.kind in "biufc"
+    # Numbers of long double precision are unknown to PyTorch, and masks would be lost.
+    return known and data.ndim > 0 and data.dtype.char not in "gG" and not _is_masked(data)
+
+
+def _is_masked(data: Any) -> bool:
+    return isinstance(data, np.ma.MaskedArray)
 
 
 def look_at_epoch(update: int, batches: list[dict[str, Any]]) -> None:

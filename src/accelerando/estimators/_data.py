@@ -278,7 +278,7 @@ def open_inputs(net: Any, X: Any, y: Any, classes: Any) -> tuple[Any, Any]:
         plain = hasattr(X, "__getitem__") or hasattr(X, "__array__")
         if isinstance(X, type) or (callable(X) and not plain):
             return FactoryDataset(X), y
-        from accelerando.estimators._inputs import stacked
+        from accelerando.estimators._arrays import stacked
 
         return stacked(X, y)
     chunks = chunks_of(net, X, y)

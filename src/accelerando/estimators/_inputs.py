@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,10 +9,23 @@ import numpy as np
 import torch
 from scipy import sparse
 from sklearn.utils.validation import validate_data
-from torch import nn
 from torch.utils.data import Dataset
 
 from accelerando._engine.data.feed import leaves, map_leaves
+from accelerando.estimators._arrays import (
+    are_rows,
+    as_array,
+    as_columns,
+    as_matrix,
+    as_numbers,
+    in_known_precision,
+    is_frame,
+    refuse_equal_names,
+    stack,
+    takes_columns,
+)
+from accelerando.estimators._checks import is_plain
+from accelerando.estimators._input_checks import look_at_inputs, look_at_rows
 from accelerando.estimators._probe import (
     PROBED_ROWS,
     change,
@@ -27,7 +38,6 @@ from accelerando.estimators._probe import (
     refuse_stream,
     undecided,
 )
-from accelerando.estimators._skorch import has_custom_loss
 from accelerando.exceptions import UnsupportedError
 
 LARGEST_COPY = 2**28  # numbers of a memory-mapped array that are converted in memory
@@ -98,73 +108,12 @@ def _convert_chunks(net: Any, chunks: Any, fit_params: Mapping[str, Any], *, ear
 
 def as_arrays(net: Any, X: Any, y: Any) -> tuple[Any, Any]:
     """Turn lists into arrays, and frames into matrices; refuse what cannot be trained on."""
-    from accelerando.estimators._explain import look_at_inputs
-
     if isinstance(X, Dataset) or reads_itself(net):
         return X, look_at_inputs(net, X, y)
-    X = _as_array(X)
-    y = y.to_numpy() if hasattr(y, "to_numpy") else _as_array(y)  # of a frame, a series
-    X = _numbers(net, X)
+    X = as_array(X)
+    y = y.to_numpy() if hasattr(y, "to_numpy") else as_array(y)  # of a frame, a series
+    X, y = as_numbers(net, X), in_known_precision(y)
     return X, look_at_inputs(net, X, y)
-
-
-def stacked(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return lists of rows, and of single targets, as arrays; several inputs as they are.
-
-    Parameters
-    ----------
-    X, y : object
-        What was passed. A list of as many arrays as there are targets holds rows, unless each of
-        them has as many rows.
-    """
-    if isinstance(y, list | tuple) and y and all(_shape_of(one) == () for one in y):
-        y = _stack(y)
-    if not isinstance(X, list | tuple) or not X:
-        return X, y
-    if all(isinstance(one, list | tuple) and any(map(_shape_of, one)) for one in X):
-        raise ValueError(
-            f"X is a {type(X).__name__} of tuples of arrays. For several inputs of forward pass a "
-            "dictionary of arrays. scikit-learn makes such a list of a Dataset: wrap it in "
-            "skorch.helper.SliceDataset."
-        )
-    if any(_shape_of(one) is None for one in X):
-        return X, y
-    rows = len(y) if hasattr(y, "__len__") else None
-    if len(X) == rows and _shape_of(X[0])[:1] != (rows,) and len(set(map(_shape_of, X))) == 1:
-        return _stack(X), y
-    flat = [number for number, one in enumerate(X) if len(_shape_of(one)) == 1]
-    if flat:
-        raise ValueError(
-            f"X is a {type(X).__name__} of {len(X)} arrays, which are several inputs of forward, "
-            f"and number {flat[0]} has one dimension. For rows pass np.stack(X); for several "
-            "inputs, a dictionary or columns (array.reshape(-1, 1))."
-        )
-    return X, y
-
-
-def _shape_of(item: Any) -> Any:
-    """Return the shape of an array, a tensor or a NumPy scalar; None for anything else."""
-    is_array = isinstance(item, np.ndarray | np.generic | torch.Tensor)
-    return tuple(item.shape) if is_array else None
-
-
-def _are_rows(X: Any, n_features: int | None) -> bool:
-    """Return True for a list of rows with as many features as those of the fit."""
-    return n_features is not None and all(_shape_of(one) == (n_features,) for one in X)
-
-
-def _stack(items: Any) -> Any:
-    if isinstance(items[0], torch.Tensor):
-        return torch.stack(list(items))
-    return np.stack([np.asarray(item) for item in items])
-
-
-def _as_array(data: Any) -> Any:
-    """Return lists of numbers, and what NumPy knows to convert, as an array; rows if sparse."""
-    if sparse.issparse(data):
-        return data.tocsr()  # itself if it is one
-    foreign = hasattr(data, "__array__") and not hasattr(data, "__getitem__")
-    return np.asarray(data) if foreign or _is_table(data) else data
 
 
 def _check_features(X: Any) -> None:
@@ -175,24 +124,23 @@ def _check_features(X: Any) -> None:
         )
 
 
-def _numbers(net: Any, X: Any) -> Any:
-    """Return an array of Python objects as numbers, if they are."""
-    if isinstance(X, np.ndarray) and X.dtype == object and not has_custom_loss(net):
-        try:
-            return X.astype(np.float64)
-        except ValueError:
-            return X  # refused by look_at_inputs
-        except TypeError as error:
-            raise TypeError(
-                f"X has the type object, and a module computes with numbers: {error}. Convert it, "
-                "or pass a dictionary of arrays."
-            ) from None
-    return X
-
-
 def _check_rows(net: Any, X: Any) -> None:
-    """Refuse other features than those of the fit, and one row that is no matrix."""
-    shape = getattr(X, "shape", ())
+    """Refuse other features or dimensions than those of the fit, and one row that is no matrix."""
+    shape, ndim = getattr(X, "shape", ()), net._recipe_.ndim
+    if ndim is not None and shape and len(shape) != ndim:
+        one = " One row is X[np.newaxis]." if len(shape) == ndim - 1 else ""
+        raise ValueError(
+            f"X has shape {tuple(shape)}, and {type(net).__name__} was fitted with {ndim} "
+            f"dimensions, rows included.{one}"
+        )
+    if not hasattr(net, "n_features_in_"):
+        return
+    if len(shape) > 2:
+        raise ValueError(
+            f"Expected 2D array, got {len(shape)}D array instead: X has shape {tuple(shape)}, and "
+            f"was fitted with {net.n_features_in_} features per row. X.reshape(len(X), -1) makes a "
+            "matrix."
+        )
     if len(shape) == 1 and not hasattr(X, "columns"):
         raise ValueError(
             f"Expected 2D array, got 1D array instead: X has shape {tuple(shape)}, and was fitted "
@@ -203,61 +151,24 @@ def _check_rows(net: Any, X: Any) -> None:
         validate_data(net, X, reset=False, skip_check_array=True)
 
 
-def _is_table(data: Any) -> bool:
-    """Return True for a list of numbers, strings or equally long lists of them."""
-    if not isinstance(data, list | tuple):
-        return False
-    if all(isinstance(item, numbers.Number | str | np.generic) for item in data):
-        return True
-    if not all(isinstance(item, list | tuple) for item in data):
-        return False
-    return len({len(item) for item in data}) == 1 and all(_is_table(item) for item in data)
-
-
 def _record_features(net: Any, X: Any) -> Any:
     """Set or check ``n_features_in_`` and ``feature_names_in_``; make a frame a matrix."""
     _check_features(X)
-    if len(getattr(X, "shape", ())) == 2:
+    ndim = len(getattr(X, "shape", ()))
+    if is_frame(X):
+        refuse_equal_names(X)
+    if ndim == 2 and net._recipe_.ndim is None:
         reset = not hasattr(net, "n_features_in_")
         validate_data(net, X, reset=reset, skip_check_array=True)
-    if not _is_frame(X):
+    elif ndim > 2 and net._recipe_.ndim is None and not hasattr(net, "n_features_in_"):
+        change(net, ndim=ndim)
+    else:
+        _check_rows(net, X)
+    if not is_frame(X):
         return X
     if net._recipe_.matrix is None:
         change(net, matrix=not takes_columns(net, X))
-    return as_matrix(X) if net._recipe_.matrix else X
-
-
-def _is_frame(X: Any) -> bool:
-    return hasattr(X, "columns") and hasattr(X, "to_numpy")
-
-
-def takes_columns(net: Any, X: Any) -> bool:
-    """Return True if ``forward`` has an argument for each column of a frame."""
-    module = getattr(net, "module_", None)
-    if not isinstance(module, nn.Module):
-        return True
-    known = inspect.signature(module.forward).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
-        return True
-    return all(isinstance(name, str) and name in known for name in X.columns)
-
-
-def as_matrix(X: Any) -> Any:
-    """Return a frame as one array of numbers."""
-    matrix = X.to_numpy()
-    if matrix.dtype.kind not in "OUSMm":
-        return matrix
-    try:
-        if any(kind.kind in "Mm" for kind in X.dtypes):  # which are numbers for pandas
-            raise TypeError
-        return X.to_numpy(dtype="float64", na_value=np.nan)
-    except (TypeError, ValueError):
-        names = [str(n) for n, kind in X.dtypes.items() if kind.kind not in "biufc"]
-        raise ValueError(
-            f"The columns {', '.join(names)} of X hold no numbers, and a module computes with "
-            "numbers. Encode them, with scikit-learn's OneHotEncoder for example, or let the "
-            "module's forward have an argument for each column."
-        ) from None
+    return as_matrix(X) if net._recipe_.matrix else as_columns(X)
 
 
 # -- dtypes ---------------------------------------------------------------------------------------
@@ -273,7 +184,7 @@ def _to_dtypes(net: Any, X: Any, y: Any, fit_params: Mapping[str, Any]) -> tuple
     """Return `X` in the dtypes that the module computes with, and outputs if it was asked."""
     wanted = module_dtype(net)
     known = net._recipe_.dtypes
-    parts = leaves(X) if not _is_frame(X) else []
+    parts = leaves(X) if not is_frame(X) else []
     kinds = [dtype_of(leaf) for leaf in parts]
     if wanted is None or not parts or any(kind is None for kind in kinds):
         return X, None
@@ -327,7 +238,7 @@ def _cast(X: Any, dtypes: Sequence[torch.dtype]) -> Any:
     return map_leaves(lambda leaf: cast(leaf, next(left)), X)
 
 
-def cast(leaf: Any, wanted: torch.dtype) -> Any:
+def cast(leaf: Any, wanted: torch.dtype, what: str = "X") -> Any:
     """Return an array with another dtype; the array itself if it has it already.
 
     Integers are never made of floating numbers: what lies behind the point would be lost.
@@ -347,7 +258,16 @@ def cast(leaf: Any, wanted: torch.dtype) -> Any:
         name = torch.empty(0, dtype=wanted).numpy().dtype
     except TypeError:  # bfloat16, which NumPy does not have
         return torch.from_numpy(leaf.toarray() if sparse.issparse(leaf) else leaf).to(wanted)
-    return leaf.astype(name)
+    try:
+        with np.errstate(over="raise"):
+            return leaf.astype(name)
+    except FloatingPointError:
+        largest = np.finfo(name).max
+        raise ValueError(
+            f"{what} holds numbers beyond {largest:.2g}, the largest of {name}, which the module "
+            "computes with: they would be infinity. Scale them, with scikit-learn's StandardScaler "
+            "for example."
+        ) from None
 
 
 def decide_for_prediction(net: Any, X: Any) -> None:
@@ -364,22 +284,25 @@ def converted(net: Any, X: Any) -> Any:
     """Return the `X` of a prediction as the module computes with it."""
     if isinstance(X, Dataset) or hasattr(X, "__dask_graph__") or reads_itself(net):
         return X
-    X = _as_array(X)
-    if isinstance(X, list | tuple) and X and _are_rows(X, getattr(net, "n_features_in_", None)):
-        X = _stack(X)
+    if not is_plain(X):
+        X = as_numbers(net, as_array(X))
+        look_at_rows(X)
+    if isinstance(X, list | tuple) and X and are_rows(X, getattr(net, "n_features_in_", None)):
+        X = stack(X)
     if getattr(X, "shape", (1,))[:1] == (0,):
         raise ValueError(
             f"Found array with 0 sample(s) (shape={tuple(X.shape)}) while a minimum of 1 is "
             "required: X is empty, and there is nothing to predict."
         )
-    if hasattr(net, "n_features_in_"):
-        _check_rows(net, X)
-    if _is_frame(X):
+    _check_rows(net, X)
+    if is_frame(X):
         matrix = net._recipe_.matrix
         if not (not takes_columns(net, X) if matrix is None else matrix):
-            return X
-        X = as_matrix(X)
-    X = _numbers(net, X)
+            X = as_columns(X)
+        else:
+            X = as_matrix(X)
+        if is_frame(X):
+            return X  # of pandas
     parts, known = leaves(X), net._recipe_.dtypes
     if len(known) == len(parts):
         return _cast(X, known)

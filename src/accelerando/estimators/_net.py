@@ -18,7 +18,7 @@ from accelerando._engine.runtime.process import RNG_LOCK, Interrupt, keep_memory
 from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
 from accelerando.estimators import _checks as checks
-from accelerando.estimators._base import ConfiguredNet, learning_rate
+from accelerando.estimators._base import ConfiguredNet, learning_rate, seed_from
 from accelerando.estimators._probe import UNKNOWN
 from accelerando.estimators._results import Results
 from accelerando.estimators._skorch import (
@@ -93,7 +93,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         control, strategy = self._controller(), self._strategy()
         self._compressor()  # raises if `compression` is wrong
         checks.check_settings(self, strategy)
-        seed, seeded = checks.seed_from(self.random_state)
+        seed, seeded = seed_from(self.random_state)
         state = self._state_ = TrainState(seed=seed, seeded=seeded)
         state.adopt(control, strategy, None)
         state.micro_batch = MicroBatch.of(self.micro_batch_size, timed=not seeded)
@@ -373,7 +373,7 @@ class AdaptiveNet(Results, ConfiguredNet):
         return self._predictor(X).forward(X, training=training, device=device)
 
     def forward_iter(self, X: Any, training: bool = False, device: str = "cpu") -> Any:
-        if not isinstance(X, Dataset):
+        if self.initialized_ and not isinstance(X, Dataset):
             from accelerando.estimators._inputs import converted
 
             X = converted(self, X)

@@ -12,6 +12,7 @@ from skorch.history import History
 
 from accelerando._engine import checkpoint
 from accelerando._engine.checkpoint_folder import CheckpointWriter, newest
+from accelerando._engine.model import groups_of
 from accelerando._engine.position import HostState, Part
 from accelerando._engine.runtime.process import get_rng
 from accelerando._engine.state import TrainState, describe
@@ -185,7 +186,7 @@ def learning_rates(net: Any) -> list[list[dict[str, Any]]]:
     return [
         [
             {"lr": float(group["lr"]), **{key: group[key] for key in _SCHEDULED if key in group}}
-            for group in optimizer.param_groups
+            for group in groups_of(optimizer)
         ]
         for optimizer in optimizers
     ]
@@ -230,7 +231,7 @@ def continue_callbacks(net: Any, resume: Resume) -> None:
         restore(callback, plain.get(name), tensors.get(name), trusted=trusted)
     schedules = any(hasattr(callback, "lr_scheduler_") for _, callback in net.callbacks_)
     for optimizer, settings in zip(net._optimizers, rates, strict=True):
-        groups = getattr(net, optimizer + "_").param_groups
+        groups = groups_of(getattr(net, optimizer + "_"))
         for group, known in zip(groups, settings, strict=True):
             # An estimator that was pickled by an earlier version remembers numbers.
             values = known if isinstance(known, dict) else {"lr": known}

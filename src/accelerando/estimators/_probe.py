@@ -47,6 +47,8 @@ class Recipe:
         Whether a 1-d `y` is trained as a column, or a column as a 1-d `y`.
     y_ndim : int or None
         The dimensions of the `y` that was passed, if `column`.
+    ndim : int or None
+        The dimensions of `X` if it is one array with more than two, such as images.
     """
 
     dtypes: tuple[torch.dtype, ...] = ()
@@ -55,6 +57,7 @@ class Recipe:
     labels: Any = None
     column: bool = False
     y_ndim: int | None = None
+    ndim: int | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return what a file holds."""

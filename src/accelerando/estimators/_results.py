@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from accelerando._engine.runtime.process import Interrupt
     from accelerando._engine.state import TrainState
 
+_EPOCHS = ("epoch", "batch_size", "lr", "updates", "examples", "seconds")  # pandas shows the first
 _INTEGERS = {"update", "epoch", "examples", "batch_size", "updates", "ranks", "bytes"}
 _NO_WEIGHTS = {"f_optimizer", "f_history", "use_safetensors"}
 _RENAMED = {"synchronisations": "averagings"}
@@ -120,6 +121,10 @@ class Results:
             from accelerando.estimators._explain import explain_not_finite
 
             explain_not_finite(self, fit, error)
+        elif isinstance(error, Exception):
+            from accelerando.estimators._explain import explain_evaluation
+
+            explain_evaluation(self, error)
         if isinstance(fit.spec.strategy, Averaging):
             # Between two epochs all ranks of a cluster can still be asked.
             self._collect_replicas(ask_ranks=position.cursor == 0)
@@ -167,6 +172,16 @@ class Results:
         from accelerando.estimators._average import averaged_outputs
 
         return averaged_outputs(self, outputs)
+
+    def evaluation_step(self, batch: Any, training: bool = False) -> Any:
+        """Return the outputs of a batch."""
+        try:
+            return super().evaluation_step(batch, training)  # type: ignore[misc]
+        except Exception as error:
+            from accelerando.estimators._explain import explain_evaluation
+
+            explain_evaluation(self, error)
+            raise
 
     def averaged_weights(self) -> AbstractContextManager[None]:
         """Let ``module_`` hold the average of its weights (``ema=``) inside a ``with`` statement.
@@ -250,7 +265,7 @@ class Results:
         self.check_is_fitted()
         rows = list(self.history)
         rows = rows[:-1] if self._state_.position.epoch_open else rows
-        epochs = frame_of(self._state_.records.epochs)
+        epochs = frame_of(self._state_.records.epochs)[list(_EPOCHS)]
         scores = pd.DataFrame([_scores(row) for row in rows[: len(epochs)]], index=epochs.index)
         return pd.concat([epochs, scores], axis=1)
 

@@ -19,6 +19,12 @@ from skorch.utils import to_numpy
 from torch import nn
 from torch.utils.data import Subset
 
+from accelerando.estimators._input_checks import (
+    ELEMENTWISE,
+    check_loss_of_classes,
+    is_one_hot,
+    refuse_one_hot,
+)
 from accelerando.estimators._inputs import cast, converted, dtype_of, module_dtype
 from accelerando.estimators._probe import change
 from accelerando.estimators._skorch import has_custom_loss
@@ -30,16 +36,21 @@ def wants_outputs(net: Any, y: Any) -> bool:
     """Return True if the conversion of `y` depends on the shape of the outputs."""
     if y is None or has_custom_loss(net) or not hasattr(y, "shape"):
         return False
-    if is_regressor(net):
-        return len(y.shape) <= 2
-    return _counts_classes(net, y)
+    if is_classifier(net):
+        return _counts_classes(net, y)
+    return is_regressor(net) or _compares_values(net, y)
+
+
+def _compares_values(net: Any, y: Any) -> bool:
+    """Return True if the criterion compares one value per row with one output."""
+    return len(y.shape) == 1 and type(getattr(net, "criterion_", None)) in ELEMENTWISE
 
 
 def _counts_classes(net: Any, y: Any) -> bool:
     """Return True if `y` holds integers of which the module's outputs may not be numbers."""
     if not is_classifier(net) or not isinstance(getattr(net, "criterion_", None), _BY_CLASS):
         return False
-    return len(y.shape) == 1 and not _is_numbered(net)
+    return is_one_hot(y) or (len(y.shape) == 1 and not _is_numbered(net))
 
 
 def _is_numbered(net: Any) -> bool:
@@ -67,12 +78,23 @@ def convert_y(net: Any, y: Any, outputs: torch.Tensor | None) -> Any:
         return _two_classes(net, y)
     if is_classifier(net):
         if not isinstance(getattr(net, "criterion_", None), _BY_CLASS):
+            check_loss_of_classes(net, y)
             return _encode(net, y, net.classes_) if _kind(y) in "OUS" else _as_float(net, y)
         return _classes(net, y, outputs)
     if is_regressor(net):
         _check_numbers(net, y)
-        return _column(net, cast(y, module_dtype(net) or torch.float32), outputs)
+        return _column(net, _cast_y(net, y), outputs)
+    if dtype_of(y) is None:
+        return y  # objects
+    if _compares_values(net, y):
+        return _column(net, _cast_y(net, y), outputs)
+    if type(getattr(net, "criterion_", None)) in _BY_CLASS and _kind(y) in "iu":
+        return cast(y, torch.int64)
     return _as_float(net, y)
+
+
+def _cast_y(net: Any, y: Any) -> Any:
+    return cast(y, module_dtype(net) or torch.float32, "y")
 
 
 def _kind(y: Any) -> str:
@@ -99,6 +121,8 @@ def _classes(net: Any, y: Any, outputs: torch.Tensor | None) -> Any:
         y = column_or_1d(to_numpy(y), warn=True)
         net.classes_inferred_ = np.unique(y)
     if len(y.shape) != 1:
+        if _kind(y) in "iub" and outputs is not None and outputs.dim() == 2 and is_one_hot(y):
+            refuse_one_hot(y)
         return _as_float(net, y)  # one class per pixel, or a probability per class
     if known is not None:
         return _encode(net, y, known)
@@ -221,7 +245,11 @@ def _column(net: Any, y: Any, outputs: torch.Tensor | None) -> Any:
     """Give targets of one output the shape of the outputs."""
     if dtype_of(y) is None:  # objects
         y = np.asarray(y, dtype=np.float64).astype(np.float32)
-    if outputs is None or len(y.shape) > 2:
+    if outputs is None:
+        return y
+    if len(y.shape) > 2 or outputs.dim() > 2:
+        if (len(y.shape), y.shape[1:]) != (outputs.dim(), outputs.shape[1:]):
+            _refuse_broadcast(net, y, outputs)
         return y
     single = outputs.dim() == 1 or (outputs.dim() == 2 and outputs.shape[1] == 1)
     if single and (len(y.shape) == 1 or y.shape[1] == 1) and outputs.dim() != len(y.shape):
@@ -234,6 +262,16 @@ def _column(net: Any, y: Any, outputs: torch.Tensor | None) -> Any:
             "one output per value of y."
         )
     return y
+
+
+def _refuse_broadcast(net: Any, y: Any, outputs: torch.Tensor) -> None:
+    """Refuse targets that PyTorch would compare with the outputs of other rows."""
+    if type(getattr(net, "criterion_", None)) in ELEMENTWISE:
+        raise ValueError(
+            f"y has shape {tuple(y.shape)}, and the outputs of {type(net.module_).__name__} have "
+            f"shape {(y.shape[0], *outputs.shape[1:])}: each value is compared with one output. "
+            "Reshape y, or let forward return that shape."
+        )
 
 
 # -- data sets of a fit ---------------------------------------------------------------------------
@@ -294,7 +332,11 @@ def decoded(net: Any, found: Any, X: Any) -> Any:
         return found
     recipe = net._recipe_
     if recipe.labels is not None:
-        return recipe.labels[np.asarray(found).astype(np.int64)]
+        codes = np.asarray(found).astype(np.int64)
+        if codes.size and codes.max() >= len(recipe.labels):  # the module has further outputs
+            known = net.predict_proba(X)[:, : len(recipe.labels)]
+            codes = known.argmax(axis=1)
+        return recipe.labels[codes]
     if recipe.column and recipe.y_ndim == 1 and found.ndim == 2 and found.shape[1] == 1:
         return found.reshape(-1)
     if recipe.column and recipe.y_ndim == 2 and found.ndim == 1:
