@@ -24,11 +24,12 @@ def remarks(candidates: Candidates, state: DriverState) -> str:
         It has the ranks that do not answer, and the workers that left while their rank started.
     """
     silent = [info.worker for info in state.ranks.values() if info.status == "silent"]
-    found = (*_unused(candidates), *_late(candidates, silent), *_dead(candidates, state.stillborn))
+    found = (*unused(candidates), *_late(candidates, silent), *_dead(candidates, state.stillborn))
     return "".join(f" {sentence}" for sentence in found)
 
 
-def _unused(candidates: Candidates) -> Iterator[str]:
+def unused(candidates: Candidates) -> Iterator[str]:
+    """Yield sentences about workers that cannot be used, do not answer, or are paused."""
     from accelerando._cluster.rank_task import PACKAGES
 
     if candidates.unfit:

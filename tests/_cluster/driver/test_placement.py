@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelerando._cluster.driver import placement
+from accelerando._cluster.driver.chunks import Chunks
 from accelerando._cluster.driver.placement import (
     ChunkAssignment,
-    Chunks,
     Placed,
     ValidationPlan,
     content_of,
@@ -260,10 +260,3 @@ def test_deposits_of_segments_do_not_meet():
     deposit("run/rank-0/2", [0], [2.0])
     assert withdraw("run/rank-0/2") == {0: [2.0]}
     assert withdraw("run/rank-0/1") == {0: [1.0]}
-
-
-def test_rows_of_chunks_are_not_gathered_here():
-    chunks = Chunks([], [3, 4], None)
-    assert len(chunks) == 7
-    with pytest.raises(UnsupportedError, match="never gathered"):
-        chunks[0]
