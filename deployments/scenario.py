@@ -163,6 +163,16 @@ def search(client: Any, step: Step) -> dict[str, Any]:
     return {"models": len(found.cv_results_["params"])}
 
 
+def predict(client: Any, step: Step) -> dict[str, Any]:
+    """Predict on the cluster, compare with this process, and return how many workers there are."""
+    X, y = data()
+    net = net_of(None).fit(X, y)
+    here = net.predict_proba(X)
+    net.client = client
+    difference = float(np.abs(net.predict_proba(X) - here).max())
+    return {"difference": difference, "workers": len(_workers(client))}
+
+
 def doctor(client: Any, step: Step) -> dict[str, Any]:
     """Run ``accelerando doctor`` on the client's scheduler."""
     address = client.scheduler.address
@@ -216,7 +226,14 @@ def _kill_scheduler(client: Any) -> None:
     client.run_on_scheduler(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
-STEPS = {"fit": fit, "search": search, "doctor": doctor, "scale": scale, "restart": restart}
+STEPS = {
+    "fit": fit,
+    "search": search,
+    "predict": predict,
+    "doctor": doctor,
+    "scale": scale,
+    "restart": restart,
+}
 
 
 # -- what happens meanwhile -----------------------------------------------------------------------
@@ -233,6 +250,11 @@ def _let_happen(
             happened[event] = "yes"
             _kill_scheduler(client)
             return
+        if event.startswith("touch "):  # somebody waits for this file and starts a worker
+            Path(event.removeprefix("touch ")).touch()
+            _await(lambda before=before: _workers(client) - before)
+            happened[event] = "yes"
+            continue
         if event != "lifetime":  # which comes by itself
             happened[event] = _slurm_event(event)
         _await(lambda before=before: before - _workers(client))

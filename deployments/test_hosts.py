@@ -1,10 +1,12 @@
 """Workers on hosts: by hand and by SSH, with TLS, without packages or memory."""
 
+import shutil
+import subprocess
 import sys
-import venv
 from pathlib import Path
 
 import _hosts
+import distributed
 import pytest
 
 from conftest import gives_up, needs, run_scenario, works
@@ -45,24 +47,46 @@ def test_by_hand_fit_search_and_doctor(network, cluster):
 THREE = {"batch_size": 48, "min_workers": 3}
 
 
+def environment_of(folder, python, leave_out):
+    """Return the Python of an environment with our packages except some, by links."""
+    run = "import sys, venv; venv.create(sys.argv[1], with_pip=False)"
+    subprocess.run([python, "-c", run, str(folder)], check=True)
+    (links,) = folder.glob("lib/python3.*/site-packages")
+    for entry in Path(distributed.__file__).parent.parent.iterdir():
+        if not entry.name.lower().startswith(leave_out):
+            (links / entry.name).symlink_to(entry)
+    # PYTHONPATH may contain accelerando.
+    return ("env", "-u", "PYTHONPATH", str(folder / "bin" / "python"))
+
+
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
     """The Python of an environment that has Dask, but neither PyTorch nor accelerando."""
-    bare = tmp_path_factory.mktemp("bare")
-    venv.create(bare, with_pip=False)
-    links = bare / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    import distributed
+    without = ("torch", "accelerando", "__editable__", "_accel")
+    return environment_of(tmp_path_factory.mktemp("bare"), sys.executable, without)
 
-    for entry in Path(distributed.__file__).parent.parent.iterdir():
-        if not entry.name.lower().startswith(("torch", "accelerando", "__editable__", "_accel")):
-            (links / entry.name).symlink_to(entry)
-    return (str(bare / "bin" / "python"),)
+
+@pytest.fixture(scope="module")
+def another_python(tmp_path_factory):
+    """The Python of another version; packages that are compiled for ours do not load there."""
+    for minor in (11, 12, 13, 14):
+        found = shutil.which(f"python3.{minor}")
+        if minor != sys.version_info[1] and found and not _fails(found, "-c", "import venv"):
+            folder = tmp_path_factory.mktemp("other")
+            other = environment_of(folder, found, ("torch", "numpy", "__editable__"))
+            if not _fails(*other, "-m", "dask", "worker", "--version"):
+                return other
+    pytest.skip("No other version of Python that runs a Dask worker is installed.")
+
+
+def _fails(*words):
+    return subprocess.run(words, capture_output=True, check=False).returncode
 
 
 def test_a_worker_without_accelerando_is_left_alone(network, cluster, bare):
     hub, (*_, odd) = network
     fit = {"do": "fit", "settings": THREE}
-    steps = {**fit, "name": "first"}, "search", {**fit, "name": "again"}, "doctor"
+    steps = {**fit, "name": "first"}, "search", "predict", {**fit, "name": "again"}, "doctor"
     options = ("--host", odd.address)
     with _hosts.another_worker(odd, cluster, *options, python=bare):
         found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
@@ -70,9 +94,35 @@ def test_a_worker_without_accelerando_is_left_alone(network, cluster, bare):
         works(one)
         assert any(f"{odd.address}:9000 has no" in line for line in one["log"])
         assert any("min_workers=3 is not met" in line for line in one["log"])
+    assert found["predict"] == {"difference": 0.0, "workers": 3}
     assert found["search"]["models"] > 1
     assert f"{odd.address}:9000 has no accelerando" in found["stderr"], "the search says so, too"
     assert "no accelerando" in found["doctor"]["said"]
+
+
+def test_a_worker_with_another_python_is_left_alone(network, cluster, another_python):
+    hub, (*_, odd) = network
+    steps = {"do": "fit", "settings": THREE}, "search", "predict", "doctor"
+    with _hosts.another_worker(odd, cluster, "--host", odd.address, python=another_python):
+        found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
+    works(found["fit"])
+    assert any(f"{odd.address}:9000 has" in line for line in found["fit"]["log"])
+    assert found["search"]["models"] > 1
+    assert found["predict"] == {"difference": 0.0, "workers": 3}, "it is still there"
+    assert found["doctor"]["code"] == 2
+    assert "different versions of Python" in found["doctor"]["said"]
+
+
+def test_a_worker_without_accelerando_that_joins_during_a_fit(network, cluster, bare, tmp_path):
+    hub, (*_, odd) = network
+    flag = tmp_path / "now"
+    later = ("sh", "-c", f'until [ -e {flag} ]; do sleep 0.1; done; exec "$@"', "sh", *bare)
+    steps = {"do": "fit", "events": [f"touch {flag}"], "within": 200}, "predict"
+    with _hosts.another_worker(odd, cluster, "--host", odd.address, python=later):
+        found = run_scenario(hub.words, "address", *steps, address=cluster)
+    works(found["fit"])
+    assert found["fit"]["happened"] == {f"touch {flag}": "yes"}
+    assert found["predict"] == {"difference": 0.0, "workers": 3}, "it is there and left alone"
 
 
 PAUSED = ("env", "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=0.001", sys.executable)

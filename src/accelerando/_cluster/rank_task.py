@@ -285,7 +285,14 @@ class RankTasks:
                 f"{error}. Ranks listen on the address of their worker, so it has to be one of the "
                 "worker's machine, not of a router or a container's host (--contact-address)."
             )
-        return f"{error}. It has to reach {self.address.where}, and the other workers."
+        said = f"{error}. It has to reach {self.address.where}, and the other workers."
+        if self.address.is_loopback:
+            said += (
+                " That address is of this machine only: the client reaches the scheduler through a "
+                "tunnel or a proxy, which passes Dask's messages and nothing else. Run the script "
+                "on a machine that workers can reach, or that reaches the scheduler directly."
+            )
+        return said
 
     def exception_of(self, rank: RankId) -> BaseException | None:
         """Return the exception of a task that failed."""
