@@ -300,7 +300,7 @@ def show_demand(client: Any, name: str, workers: int) -> None:
     An adaptive cluster asks the scheduler for its target. The scheduler counts only tasks that it
     has, but a search submits a task when there is a worker for it. The demand ends with the client.
     """
-    with contextlib.suppress(OSError):  # a scheduler that is gone has no workers
+    with contextlib.suppress(Exception):  # a scheduler that is gone, or has no accelerando
         client.run_on_scheduler(_set_demand, name, client.id, workers)
 
 

@@ -24,6 +24,7 @@ from accelerando._cluster.driver.placement import Placed, place
 from accelerando._cluster.job import ClusterJob, RankSpec
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.messages import RankId, TaskEnd
+from accelerando._cluster.remarks import scheduler_cannot_load
 from accelerando._cluster.worker.rank import Rank
 from accelerando._dask import (
     hide_failed_ranks,
@@ -274,12 +275,8 @@ class RankTasks:
         return TaskEnd("raised", str(error))
 
     def _reason(self, error: BaseException) -> str:
-        if "deserialization of the task graph" in str(error):  # by the scheduler, before a worker
-            return (
-                "the Dask scheduler cannot load what this process sends. Install the same versions "
-                f"of Python, {', '.join(PACKAGES)} there as here and on the workers ('accelerando "
-                "doctor --scheduler ADDRESS' compares them)."
-            )
+        if said := scheduler_cannot_load(error):
+            return said
         if any(text in str(error) for text in _NOT_LOCAL):
             return (
                 f"{error}. Ranks listen on the address of their worker, so it has to be one of the "

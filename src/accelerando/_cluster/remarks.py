@@ -53,6 +53,25 @@ def unused(candidates: Candidates) -> Iterator[str]:
         )
 
 
+def scheduler_cannot_load(error: object) -> str:
+    """Return a sentence if an error is that of a scheduler that cannot load a graph of tasks.
+
+    Examples
+    --------
+    >>> scheduler_cannot_load(RuntimeError("of a task"))
+    ''
+    """
+    from accelerando._cluster.rank_task import PACKAGES
+
+    if "deserialization of the task graph" not in str(error):  # by the scheduler, before a worker
+        return ""
+    return (
+        f"the Dask scheduler cannot load what this process sends. Install the same versions of "
+        f"Python, {', '.join(PACKAGES)} there as here and on the workers ('accelerando doctor "
+        "--scheduler ADDRESS' compares them)."
+    )
+
+
 def _late(candidates: Candidates, workers: list[str]) -> Iterator[str]:
     """Describe ranks that did not answer in time, most often because they have not started."""
     listed = []

@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._cluster.plugins import shielded
 from accelerando._cluster.predictions import predict_chunks, whole_rows
+from accelerando._cluster.remarks import scheduler_cannot_load
 from accelerando.estimators._skorch import in_memory
 from accelerando.exceptions import UnsupportedError
 
@@ -50,7 +51,8 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
     n_examples, rows = get_len(X), batches.rows
     if n_examples <= rows or net.client.status != "running":
         return None
-    where = where_ranks_can_be(net.client)
+    # An asynchronous client answers with coroutines.
+    where = None if net.client.asynchronous else where_ranks_can_be(net.client)
     if where is None:
         return None
     threads = sum(net.client.nthreads(where["workers"]).values())
@@ -64,12 +66,16 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
     with shielded(net.client):  # Ctrl-C is for this process
         options = {"hash": False, "broadcast": True, "workers": where["workers"]}
         sealed = net.client.scatter(_Sealed(content), **options)
-        found = net.client.gather(
-            [
-                net.client.submit(predict_part, sealed, part, method, pure=False, **where)
-                for part in parts
-            ]
-        )
+        futures = [
+            net.client.submit(predict_part, sealed, part, method, pure=False, **where)
+            for part in parts
+        ]
+        try:
+            found = net.client.gather(futures)
+        except RuntimeError as error:
+            if not scheduler_cannot_load(error):
+                raise
+            return None
     return joined(found)
 
 

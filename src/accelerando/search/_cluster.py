@@ -25,7 +25,9 @@ import cloudpickle
 from distributed import Client, Future
 
 from accelerando._cluster.plugins import shielded
+from accelerando._cluster.remarks import scheduler_cannot_load
 from accelerando._dask import stop_listening
+from accelerando.exceptions import ClusterError
 from accelerando.search._copies import StateCopies, StateLocation
 from accelerando.search._data import Data
 from accelerando.search._losses import LostTasks, Task, error_of, is_loss
@@ -320,6 +322,8 @@ class DaskWorkers:
     def _on_lost(self, task: Task) -> list[Report]:
         """Keep a lost task to send it again. Return reports of models that are given up."""
         error = error_of(task.future)
+        if said := scheduler_cannot_load(error):
+            raise ClusterError(f"No model can be trained: {said}") from error
         if task.future.status == "error" and not is_loss(error):  # sent again, it would fail again
             return [Report(p.model, p.start, stopped=True, error=error) for p in task.slices]
         self.roster.refresh(force=True)

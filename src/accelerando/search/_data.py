@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils import indexable
 
+from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._sklearn import count_rows, is_arraylike, take_rows
 from accelerando.search._limits import compute, no_limit, results_of
 
@@ -246,8 +247,9 @@ def without_empty_groups(data: Data, client: Any, check: Callable[[], None] = no
         *groups, validation = compute(*data.groups, data.validation, check=check)
         groups = [group for group in groups if rows_in(group)]
         return Data(groups, [(i, 0) for i in range(len(groups))], validation)
-    held = client.compute(data.groups)
-    counted = results_of(client.map(rows_and_bytes, held, pure=False), client, check)
+    where = where_ranks_can_be(client) or {}
+    held = client.compute(data.groups, **where)
+    counted = results_of(client.map(rows_and_bytes, held, pure=False, **where), client, check)
     kept = [i for i, (rows, _) in enumerate(counted) if rows]
     return Data(
         [data.groups[i] for i in kept],

@@ -173,6 +173,21 @@ def test_data_without_an_owner_are_sent_with_each_fit():
     assert client.scattered == 2
 
 
+@pytest.mark.parametrize("error", [Exception, OSError])
+def test_a_data_set_whose_module_a_worker_does_not_have(error):
+    class Bare(FakeClient):
+        def scatter(self, *words, **options):
+            raise error("""ModuleNotFoundError("No module named 'mine'")""")
+
+    if error is OSError:  # the worker has left
+        with pytest.raises(OSError, match="mine"):
+            place(Bare(), [Items(X, Y)], [], "a")
+        return
+    said = "The Items cannot be loaded on worker a: .*No module named 'mine'.*upload_file"
+    with pytest.raises(UnsupportedError, match=said):
+        place(Bare(), [Items(X, Y)], [], "a")
+
+
 # -- chunks ---------------------------------------------------------------------------------------
 
 

@@ -242,6 +242,13 @@ def _scatter(client: Any, content: Any, worker: str) -> Any:
             "__getitem__ or __iter__, pass a function without arguments that returns the Dataset, "
             "or train in this process (client=None)."
         ) from error
+    except Exception as error:
+        if type(error) is not Exception:  # so Dask says what a worker raised
+            raise
+        raise UnsupportedError(
+            f"The {type(content[0]).__name__} cannot be loaded on worker {worker}: {error}. "
+            "Install its module on all workers, or send it with client.upload_file."
+        ) from error
 
 
 def _freeze(leaf: Any) -> Any:
