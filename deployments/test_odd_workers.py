@@ -91,7 +91,7 @@ def test_a_worker_with_another_python_is_left_alone(network, cluster, another_py
     assert found["search"]["models"] > 1
     assert found["predict"] == {"difference": 0.0, "workers": 3}, "it is still there"
     assert found["doctor"]["code"] == 2
-    assert "different versions of Python" in found["doctor"]["said"]
+    assert "Different versions of Python: " in found["doctor"]["said"]
 
 
 def test_a_worker_without_accelerando_that_joins_during_a_fit(network, cluster, bare, tmp_path):
