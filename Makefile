@@ -34,7 +34,7 @@ unit: $(STAMP)   ## the test suite, three files at a time
 
 # Installs what no other target needs. Needs root; a test installs Debian's packages that it needs
 # (slurm-wlm, munge, openssh-server, iptables, faketime). What is missing is skipped with a reason.
-# The three files run side by side: most of the time they wait. It takes 7.5 minutes on two cores.
+# The files run side by side: most of the time they wait.
 test-deploy: $(STAMP)  ## fits on real deployments: SLURM, SSH, TLS, firewalls; under ten minutes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deploy]'
 	$(BIN)/python -m pytest -c deployments/pytest.ini -n 3 --dist loadfile deployments

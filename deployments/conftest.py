@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,31 @@ def namespaces() -> None:
         pytest.skip(why)
     # A run that is told to end takes its namespaces and daemons away, as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Any]:
+    """A hub, two hosts, and a third one for workers that are odd."""
+    import _hosts
+
+    with _hosts.hosts(3) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(network: Any) -> Iterator[str]:
+    """The address of a scheduler, with two workers that were started by hand."""
+    import _hosts
+
+    hub, others = network
+    with _hosts.dask_by_hand(hub, others[:2]) as address:
+        yield address
+
+
+@pytest.fixture
+def fresh() -> Iterator[Any]:
+    """A hub and two hosts on which nothing runs."""
+    import _hosts
+
+    with _hosts.hosts(2, "f") as made:
+        yield made

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 _BEFORE = time.monotonic()
+import dask.array as da  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
@@ -30,11 +31,12 @@ IMPORTING = time.monotonic() - _BEFORE  # a busy machine needs many times as lon
 PATIENCE = 500.0  # for workers that start; a busy machine needs most of it, an idle one seconds
 
 
-def data() -> tuple[Any, Any]:
-    """Return a small problem."""
+def data(*, chunks: bool = False) -> tuple[Any, Any]:
+    """Return a small problem, as arrays or in chunks."""
     generator = np.random.default_rng(0)
     X = generator.normal(size=(400, 8))
-    return X, (X.sum(axis=1) > 0).astype(np.int64)
+    y = (X.sum(axis=1) > 0).astype(np.int64)
+    return (da.from_array(X, chunks=(40, 8)), da.from_array(y, chunks=40)) if chunks else (X, y)
 
 
 class Slow(torch.nn.Linear):
@@ -80,9 +82,9 @@ def fit(client: Any, step: Step) -> dict[str, Any]:
     Updates are slow until the fit has ``step["ranks"]`` ranks (2) and ``step["events"]`` have
     happened, one after the other. A fit that has not ended after ``step["within"]`` seconds of an
     idle machine ends the scenario with an error: that is how the bounds of docs/cluster-failure.md
-    are checked.
+    are checked. With ``step["chunks"]`` the data are Dask arrays, whose rows have another order.
     """
-    X, y = data()
+    X, y = data(chunks=step.get("chunks", False))
     settings = {"max_epochs": 10, **step.get("settings", {})}
     happened: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +107,7 @@ def fit(client: Any, step: Step) -> dict[str, Any]:
         "ranks": 0,
         "difference": None,
     }
-    if error is None:
+    if error is None and not step.get("chunks"):
         alone = net_of(None, **settings)
         alone.fit(X, y)
         pairs = zip(net.module_.parameters(), alone.module_.parameters(), strict=True)
@@ -148,10 +150,10 @@ def _share() -> float:
 
 
 def search(client: Any, step: Step) -> dict[str, Any]:
-    """Search, and return the number of models that were trained."""
+    """Search, and return the number of models that were trained, or the error."""
     from accelerando.search import HyperbandSearchCV
 
-    X, y = data()
+    X, y = data(chunks=step.get("chunks", False))
     found = HyperbandSearchCV(
         net_of(None),
         {"lr": [0.01, 0.1, 1.0]},
@@ -159,8 +161,24 @@ def search(client: Any, step: Step) -> dict[str, Any]:
         client=client,
         random_state=0,
         **step.get("settings", {}),
-    ).fit(X, y)
+    )
+    try:
+        found.fit(X, y)
+    except Exception as raised:
+        if not step.get("fails"):
+            raise
+        return {"error": f"{type(raised).__name__}: {raised}"}
     return {"models": len(found.cv_results_["params"])}
+
+
+def predict(client: Any, step: Step) -> dict[str, Any]:
+    """Predict on the cluster, compare with this process, and return how many workers there are."""
+    X, y = data()
+    net = net_of(None).fit(X, y)
+    here = net.predict_proba(X)
+    net.client = client
+    difference = float(np.abs(net.predict_proba(X) - here).max())
+    return {"difference": difference, "workers": len(_workers(client))}
 
 
 def doctor(client: Any, step: Step) -> dict[str, Any]:
@@ -216,7 +234,14 @@ def _kill_scheduler(client: Any) -> None:
     client.run_on_scheduler(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
-STEPS = {"fit": fit, "search": search, "doctor": doctor, "scale": scale, "restart": restart}
+STEPS = {
+    "fit": fit,
+    "search": search,
+    "predict": predict,
+    "doctor": doctor,
+    "scale": scale,
+    "restart": restart,
+}
 
 
 # -- what happens meanwhile -----------------------------------------------------------------------
@@ -233,6 +258,11 @@ def _let_happen(
             happened[event] = "yes"
             _kill_scheduler(client)
             return
+        if event.startswith("touch "):  # somebody waits for this file and starts a worker
+            Path(event.removeprefix("touch ")).touch()
+            _await(lambda before=before: _workers(client) - before)
+            happened[event] = "yes"
+            continue
         if event != "lifetime":  # which comes by itself
             happened[event] = _slurm_event(event)
         _await(lambda before=before: before - _workers(client))
@@ -250,8 +280,11 @@ def _ranks(net: Any) -> int:
     return 0 if trainer is None else len(trainer.membership)
 
 
-def _await(condition: Any) -> None:
+def _await(condition: Any, seconds: float = math.inf) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"It has not come true within {seconds:g} s.")
         time.sleep(0.2)
 
 
@@ -334,7 +367,8 @@ def address(options: dict[str, Any]) -> Iterator[Any]:
     tls = options.get("tls")
     security = Security(require_encryption=True, **tls) if tls else None
     with Client(options["address"], timeout=60, security=security) as client:
-        client.wait_for_workers(options.get("workers", 2), timeout=PATIENCE)
+        # Not `wait_for_workers`, which leaves out those that Dask has paused.
+        _await(lambda: len(_workers(client)) >= options.get("workers", 2), PATIENCE)
         yield client
 
 

@@ -1,7 +1,8 @@
-"""Workers on hosts: by hand and by SSH, with TLS, without packages or memory."""
+"""Clusters on hosts: by hand, by SSH, with TLS, as on Kubernetes, without memory."""
 
+import os
 import sys
-import venv
+import types
 from pathlib import Path
 
 import _hosts
@@ -10,140 +11,12 @@ import pytest
 from conftest import gives_up, needs, run_scenario, works
 
 
-@pytest.fixture(scope="module")
-def network():
-    """A hub, two hosts, and a third one for workers that are odd."""
-    with _hosts.hosts(3) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def cluster(network):
-    """The address of a scheduler, with two workers that were started by hand."""
-    hub, others = network
-    with _hosts.dask_by_hand(hub, others[:2]) as address:
-        yield address
-
-
-@pytest.fixture
-def fresh():
-    """A hub and two hosts on which nothing runs."""
-    with _hosts.hosts(2, "f") as made:
-        yield made
-
-
 def test_by_hand_fit_search_and_doctor(network, cluster):
     found = run_scenario(network[0].words, "address", "fit", "search", "doctor", address=cluster)
     works(found["fit"])
     assert "hostname of the client socket" not in found["stderr"]
     assert found["search"]["models"] > 1
     assert found["doctor"]["code"] == 0, found["doctor"]["said"]
-
-
-# -- workers that are odd -------------------------------------------------------------------------
-
-THREE = {"batch_size": 48, "min_workers": 3}
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory):
-    """The Python of an environment that has Dask, but neither PyTorch nor accelerando."""
-    bare = tmp_path_factory.mktemp("bare")
-    venv.create(bare, with_pip=False)
-    links = bare / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    import distributed
-
-    for entry in Path(distributed.__file__).parent.parent.iterdir():
-        if not entry.name.lower().startswith(("torch", "accelerando", "__editable__", "_accel")):
-            (links / entry.name).symlink_to(entry)
-    return (str(bare / "bin" / "python"),)
-
-
-def test_a_worker_without_accelerando_is_left_alone(network, cluster, bare):
-    hub, (*_, odd) = network
-    fit = {"do": "fit", "settings": THREE}
-    steps = {**fit, "name": "first"}, "search", {**fit, "name": "again"}, "doctor"
-    options = ("--host", odd.address)
-    with _hosts.another_worker(odd, cluster, *options, python=bare):
-        found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
-    for one in (found["first"], found["again"]):  # it is still there
-        works(one)
-        assert any(f"{odd.address}:9000 has no" in line for line in one["log"])
-        assert any("min_workers=3 is not met" in line for line in one["log"])
-    assert found["search"]["models"] > 1
-    assert f"{odd.address}:9000 has no accelerando" in found["stderr"], "the search says so, too"
-    assert "no accelerando" in found["doctor"]["said"]
-
-
-PAUSED = ("env", "DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=0.001", sys.executable)
-
-
-def test_no_worker_has_accelerando_or_can_start_a_rank(fresh, bare):
-    hub, (odd, other) = fresh
-    step = {"do": "fit", "settings": {"worker_timeout": 5, "min_workers": 1}, "within": 5 + 30}
-    words = ("--host", other.address, "--memory-limit", "4GB")
-    with (
-        _hosts.dask_by_hand(hub, []) as address,
-        _hosts.another_worker(odd, address, "--host", odd.address, python=bare),
-        _hosts.another_worker(other, address, *words, python=PAUSED),
-    ):
-        found = run_scenario(hub.words, "address", step, address=address, workers=2)
-    said = gives_up(found["fit"], "The cluster has had no worker for this fit")
-    assert f"tcp://{odd.address}:9000 has no accelerando, no torch" in said
-    assert "Workers that Dask has paused, " in said
-    assert f"tcp://{other.address}:9000 (4,000 MB)" in said
-
-
-def test_a_scheduler_without_pytorch(fresh, bare):
-    hub, others = fresh
-    with _hosts.dask_by_hand(hub, others, python=bare) as address:
-        steps = "doctor", {"do": "fit", "within": 60}
-        found = run_scenario(hub.words, "address", *steps, address=address)
-    said = gives_up(found["fit"], "A rank on ")
-    assert "could not start: the Dask scheduler cannot load what this process sends" in said
-    assert "The scheduler has no" in found["doctor"]["said"]
-
-
-def test_a_worker_on_the_wrong_interface(network, cluster):
-    hub, (*_, odd) = network
-    steps = "doctor", {"do": "fit", "settings": THREE}, "search"
-    with _hosts.another_worker(odd, cluster, "--interface", "lo"):
-        found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
-    works(found["fit"])
-    assert found["search"]["models"] > 1
-    assert any("127.0.0.1:9000 does not answer" in line for line in found["fit"]["log"])
-    assert any("min_workers=3 is not met" in line for line in found["fit"]["log"])
-    assert "Worker tcp://127.0.0.1:9000 is registered" in found["doctor"]["said"]
-    assert "--interface" in found["doctor"]["said"]
-
-
-def test_a_worker_that_dask_has_paused(network, cluster):
-    hub, (*_, odd) = network
-    words = ("--host", odd.address, "--memory-limit", "4GB")
-    steps = "doctor", {"do": "fit", "settings": THREE}, "search"
-    with _hosts.another_worker(odd, cluster, *words, python=PAUSED):
-        found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
-    works(found["fit"])
-    said = f"Worker tcp://{odd.address}:9000 is paused: its memory limit of 4,000 MB"
-    assert any(line.startswith(said) for line in found["fit"]["log"])
-    assert any("min_workers=3 is not met" in line for line in found["fit"]["log"])
-    assert found["search"]["models"] > 1
-    assert f"Dask has paused tcp://{odd.address}:9000" in found["doctor"]["said"]
-
-
-def test_a_clock_that_is_an_hour_ahead(network, cluster):
-    needs("faketime")
-    hub, (*_, odd) = network
-    (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
-    python = ("env", f"LD_PRELOAD={library}", "FAKETIME=+1h", sys.executable)
-    steps = {"do": "fit", "ranks": 3, "settings": THREE}, "doctor"
-    with _hosts.another_worker(odd, cluster, "--host", odd.address, python=python):
-        found = run_scenario(hub.words, "address", *steps, address=cluster, workers=3)
-    works(found["fit"], ranks=3)
-    assert f"Clocks differ: that of tcp://{odd.address}:9000" in found["doctor"]["said"]
-
-
-# -- other clusters -------------------------------------------------------------------------------
 
 
 def test_a_scheduler_that_is_started_again_between_two_fits(fresh):
@@ -215,6 +88,50 @@ def test_ssh(fresh, tmp_path):
         (Path(home["HOME"]) / ".ssh" / "known_hosts").unlink()
         with pytest.raises(AssertionError, match="Host key is not trusted"):
             run_scenario(hub.words, "ssh", hosts=addresses, environment=home)
+    works(found["fit"])
+    assert found["search"]["models"] > 1
+    assert found["doctor"]["code"] == 0, found["doctor"]["said"]
+
+
+KUBERNETES = Path(__file__).parent.parent / "docs" / "cluster-kubernetes.md"
+
+
+def commands_of_the_page():
+    """Return what the page lets the containers of the scheduler and the workers run."""
+    text = KUBERNETES.read_text().split("```{code-block} python\n", 1)[1].split("with Kube")[0]
+    pods = {"scheduler": [], "worker": []}
+
+    def make_cluster_spec(worker_command, **options):
+        pods["worker"] = worker_command
+        containers = [{"args": ["dask-scheduler", "--host", "0.0.0.0"]}]
+        return {"spec": {"scheduler": {"spec": {"containers": containers}}}}
+
+    operator = types.ModuleType("dask_kubernetes.operator")
+    vars(operator).update(KubeCluster=None, make_cluster_spec=make_cluster_spec)
+    scope = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "dask_kubernetes", types.ModuleType("dask_kubernetes"))
+        patch.setitem(sys.modules, "dask_kubernetes.operator", operator)
+        exec(text, scope)
+    return scope["scheduler"]["args"], pods["worker"]
+
+
+def test_the_commands_of_the_kubernetes_page(fresh, tmp_path):
+    hub, others = fresh
+    for machine, card in ((hub, "switch"), *((machine, "eth0") for machine in others)):
+        # As a pod, it finds its address by the route to the world, where nothing is sent.
+        _hosts.run(*machine.words("ip", "route", "add", "default", "dev", card))
+    scheduler, worker = commands_of_the_page()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    address = _hosts.url(hub, 8786)
+    with _hosts.started(tmp_path) as start:
+        start(hub, *scheduler, PATH=path)
+        _hosts.await_port(hub, 8786)
+        for number, machine in enumerate(others):  # what the operator appends and sets
+            added = ("--name", f"worker-{number}", "--dashboard", "--dashboard-address", "8788")
+            start(machine, *worker, *added, PATH=path, DASK_SCHEDULER_ADDRESS=address)
+        steps = "doctor", "fit", "search"
+        found = run_scenario(hub.words, "address", *steps, address=address)
     works(found["fit"])
     assert found["search"]["models"] > 1
     assert found["doctor"]["code"] == 0, found["doctor"]["said"]

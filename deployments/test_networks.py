@@ -1,6 +1,7 @@
 """Networks: firewalls, IPv6, and workers with two network cards."""
 
 import contextlib
+import sys
 
 import _hosts
 import pytest
@@ -94,6 +95,48 @@ def test_a_worker_behind_a_router():
     assert "--contact-address" in said
     assert found["search"]["models"] > 1
     assert f"Worker {outside} cannot listen as a rank does" in found["doctor"]["said"]
+
+
+TUNNEL = """
+import asyncio, sys
+
+async def copy(reader, writer):
+    while content := await reader.read(1 << 16):
+        writer.write(content)
+        await writer.drain()
+    writer.close()
+
+async def serve(*here):
+    there = await asyncio.open_connection(sys.argv[1], 8786)
+    await asyncio.gather(copy(here[0], there[1]), copy(there[0], here[1]), return_exceptions=True)
+
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", 8786)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+
+
+def test_a_client_behind_a_tunnel(tmp_path):
+    needs("iptables", "sysctl")
+    step = {"do": "fit", "settings": {"min_workers": 1}, "within": 30 + 60}
+    with (
+        _hosts.hosts(2, "t") as (hub, (one, laptop)),
+        _hosts.dask_by_hand(hub, [one]) as address,
+        _hosts.started(tmp_path) as start,
+    ):
+        _hosts.only_ports(hub, (8786, 8786))
+        start(laptop, sys.executable, "-c", TUNNEL, hub.address)  # as ssh -L 8786:hub:8786 does
+        _hosts.await_port(laptop, 8786)
+        options = {"address": "tcp://127.0.0.1:8786", "workers": 1}
+        found = run_scenario(laptop.words, "address", "doctor", step, "search", **options)
+    said = gives_up(found["fit"], f"A rank on {_hosts.url(one, 9000)} could not start")
+    assert "the client reaches the scheduler through a tunnel or a proxy" in said
+    assert found["search"]["models"] > 1
+    assert found["doctor"]["code"] == 2
+    assert "A tunnel (ssh -L) or a proxy passes Dask's messages only." in found["doctor"]["said"]
+    assert address.endswith(":8786")
 
 
 # -- IPv6 -----------------------------------------------------------------------------------------

@@ -320,6 +320,16 @@ def test_a_scheduler_counts_the_demand_of_its_clients(client):
     assert client.run_on_scheduler(target) == before
 
 
+def test_a_scheduler_without_accelerando_is_shown_no_demand():
+    class Bare:
+        id = "client"
+
+        def run_on_scheduler(self, *words):
+            raise ModuleNotFoundError("No module named 'accelerando'")
+
+    _dask.show_demand(Bare(), "one", 40)
+
+
 # -- ports ----------------------------------------------------------------------------------------
 
 

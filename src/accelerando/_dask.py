@@ -1,7 +1,8 @@
 """Adapter for Dask: every private or undocumented name of Dask that accelerando depends on.
 
-It finds the workers of a cluster, does not wait for those that hang, removes topics from the
-scheduler, and makes the chores of a worker rare while a rank trains on it.
+It finds the workers of a cluster, sends functions to those with another Python, does not wait for
+those that hang, removes topics from the scheduler, and makes the chores of a worker rare while a
+rank trains on it.
 ``tests/test_dask.py`` has one test per name, so that a new version of Dask fails with the name that
 it changed.
 """
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -102,6 +104,33 @@ def versions_of(
     client.sync(ask_each)
     return found
 
+
+@dataclass
+class Sent:
+    """A function that travels as source text: the name of a function, and the text of its module.
+
+    Functions are pickled by reference or as bytecode. The module may be missing in another process,
+    and bytecode can crash another version of Python.
+
+    Examples
+    --------
+    >>> Sent("def double(x): return 2 * x", "double")(21)
+    42
+    """
+
+    source: str
+    name: str
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function in this process."""
+        compiled, text = self.__reduce__()
+        return compiled(*text)(*arguments)
+
+    def __reduce__(self) -> tuple[Any, tuple[str, dict[str, str]]]:
+        return eval, (_COMPILE, {"source": self.source, "name": self.name})
+
+
+_COMPILE = "(exec(source, scope := {'__name__': 'sent'}), scope[name])[1]"
 
 # -- processes that do not answer -----------------------------------------------------------------
 # A call of the client may wait for minutes, or for ever, for a process that hangs or cannot be
@@ -271,7 +300,7 @@ def show_demand(client: Any, name: str, workers: int) -> None:
     An adaptive cluster asks the scheduler for its target. The scheduler counts only tasks that it
     has, but a search submits a task when there is a worker for it. The demand ends with the client.
     """
-    with contextlib.suppress(OSError):  # a scheduler that is gone has no workers
+    with contextlib.suppress(Exception):  # a scheduler that is gone, or has no accelerando
         client.run_on_scheduler(_set_demand, name, client.id, workers)
 
 

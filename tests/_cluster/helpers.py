@@ -12,6 +12,7 @@ from distributed import LocalCluster
 from skorch.callbacks import Callback
 from torch import nn
 
+from accelerando._cluster import rank_task
 from tests.nets import MLP
 
 
@@ -41,6 +42,18 @@ def cluster_of(workers):
         dashboard_address=":0",
         silence_logs=logging.CRITICAL,
     )
+
+
+def without_torch(monkeypatch):
+    """Return a set: workers that are put into it look as if they had no torch."""
+    workers, ask = set(), rank_task.versions_of
+
+    def pretend(client, asked, packages, seconds):
+        found = ask(client, asked, packages, 60.0)
+        return {w: {**v, "torch": None} if w in workers else v for w, v in found.items()}
+
+    monkeypatch.setattr(rank_task, "versions_of", pretend)
+    return workers
 
 
 def pids(cluster):

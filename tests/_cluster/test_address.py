@@ -38,3 +38,10 @@ def test_an_address_of_another_machine_is_not_a_matter_of_ports():
 def test_ipv6_addresses_are_shown_in_brackets():
     assert Address("10.0.0.1", 8786).where == "10.0.0.1:8786"
     assert Address("fd77::1", 8786).where == "[fd77::1]:8786"
+
+
+def test_addresses_that_no_other_machine_can_reach():
+    assert [Address(host, 1).is_loopback for host in ("127.0.0.1", "127.0.1.1", "::1")] == [
+        True
+    ] * 3
+    assert not Address("10.127.0.1", 1).is_loopback

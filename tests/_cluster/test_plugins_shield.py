@@ -13,7 +13,9 @@ from distributed import Client
 
 from accelerando import _dask
 from accelerando._cluster import plugins
+from accelerando._cluster.address import Address
 from tests.leftovers import check_nothing_ignored, check_nothing_left
+from tests.pickles import imported_by
 
 
 def test_workers_of_the_same_terminal_ignore_ctrl_c_until_the_last_fit_ends():
@@ -120,20 +122,40 @@ HIDE = """
 import sys
 sys.modules["accelerando"] = None  # as if it were not installed
 import pickle
-plugin = pickle.loads(bytes.fromhex(sys.argv[1]))
-print(type(plugin).__name__, type(plugin).__module__, plugin.setup(None))
+for sent in sys.argv[1:]:
+    plugin = pickle.loads(bytes.fromhex(sent))
+    print(type(plugin).__name__, type(plugin).__module__, plugin.setup(None))
 """
+PLUGINS = [
+    plugins.WorkerShield("shield"),
+    plugins.NannyShield("shield"),
+    plugins.LeavePlugin("leave", Address("10.0.0.1", 8786, "secret", (36000, 36999))),
+]
 
 
-@pytest.mark.parametrize("kind", [plugins.WorkerShield, plugins.NannyShield])
-def test_a_worker_without_accelerando_ignores_a_shield(kind):
-    sent = cloudpickle.dumps(kind("shield"))
-    assert vars(pickle.loads(sent)) == vars(kind("shield"))
-    assert isinstance(pickle.loads(sent), kind)
-    words = [sys.executable, "-c", HIDE, sent.hex()]
+def test_plugins_arrive_on_workers():
+    for plugin in PLUGINS:
+        found = pickle.loads(pickle.dumps(plugin))
+        assert type(found) is type(plugin)
+        assert vars(found) == vars(plugin)
+
+
+def test_workers_without_accelerando_ignore_plugins():
+    sent = [pickle.dumps(plugin).hex() for plugin in PLUGINS]
+    words = [sys.executable, "-c", HIDE, *sent]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    base = "WorkerPlugin" if kind is plugins.WorkerShield else "NannyPlugin"
-    assert said.split() == [base, "distributed.diagnostics.plugin", "None"]
+    module = "distributed.diagnostics.plugin"
+    expected = [f"{name} {module} None" for name in ("WorkerPlugin", "NannyPlugin", "WorkerPlugin")]
+    assert said.splitlines() == expected
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: type(plugin).__name__)
+def test_plugins_contain_no_bytecode_which_crashes_another_python(plugin):
+    assert imported_by(pickle.dumps(plugin)) <= {
+        ("builtins", "eval"),
+        ("distributed.diagnostics.plugin", "WorkerPlugin"),
+        ("distributed.diagnostics.plugin", "NannyPlugin"),
+    }
 
 
 # -- workers that do not answer -------------------------------------------------------------------

@@ -203,6 +203,17 @@ def test_a_worker_whose_address_is_that_of_another_machine(client, error):
     assert "--contact-address" in end.reason
 
 
+def test_a_client_behind_a_tunnel_is_named_as_the_cause(client):
+    tasks = tasks_of(client)
+    tasks.address = tasks.address._replace(host="127.0.0.1")
+    tasks.start("rank-0", "tcp://a:1")
+    future = future_of(client)
+    future.status, future.error = "error", OSError("refused")
+    reason = tasks.ended()["rank-0"].reason
+    assert reason.startswith("refused. It has to reach 127.0.0.1:99, and the other workers. That")
+    assert "through a tunnel or a proxy" in reason
+
+
 def test_a_users_error_is_raised_with_its_remote_traceback(client):
     tasks = tasks_of(client)
     tasks.start("rank-0", "tcp://a:1")

@@ -62,7 +62,9 @@ def test_a_port_on_which_nothing_listens():
 
 
 def test_an_address_that_is_none():
-    assert "like tcp://node1:8786" in reason("node1", OSError("x"))
+    wrong = ["node1", "tcp://fd77::1:8786", "tcp://[fd77::1:8786", "tcp://node1:99999"]
+    for address in (*wrong, "tcp://node1:abc", "http://node1:8787", ""):
+        assert "like tcp://node1:8786" in reason(address, OSError("x")), address
     name = "tcp://no-such-host.invalid:8786"
     assert "cannot resolve the name no-such-host.invalid" in reason(name, OSError("x"))
 

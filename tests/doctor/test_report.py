@@ -1,23 +1,28 @@
 """The report: of this machine, of a real cluster, and of one that does not answer."""
 
+import inspect
 import os
+import pickle
 import socket
 import threading
 import time
 
 import dask
+import pytest
 
 from accelerando import cli
 from accelerando.doctor import _facts, _report
 from accelerando.doctor._findings import Cluster, Finding, examine
 from accelerando.doctor._report import (
     _ask_workers,
+    _sent,
     describe,
     describe_cluster,
     describe_finding,
     gather_cluster,
 )
 from tests.doctor.test_findings import HEALTHY, but, workers
+from tests.pickles import imported_by
 
 
 def test_this_machine(capsys):
@@ -197,12 +202,25 @@ def test_the_mailbox_is_tried_here_if_the_scheduler_is_out_of_reach(client, monk
     assert cluster.here != cluster.beyond
     assert list(cluster.blocked.values()) == [[]] * 4
 
-    async def in_vain(dask, chosen, seconds):
-        return [], list(chosen)
+    def in_vain(client, workers, seconds, function, *arguments):
+        if function is _facts.knock:
+            return {worker: ([], list(arguments[1])) for worker in workers}
+        return _ask_workers(client, workers, seconds, function, *arguments)
 
-    monkeypatch.setattr(_facts, "knock", in_vain)
+    monkeypatch.setattr(_report, "_ask_workers", in_vain)
     cluster = gather_cluster(address, 30.0)
     for tried in cluster.blocked.values():  # four workers and this machine, not the scheduler
         assert len(tried) == 5
         assert cluster.here in tried
         assert cluster.beyond not in tried
+
+
+@pytest.mark.parametrize(
+    "function",
+    [_facts.gather_there, _facts.answer, _facts.listen, _facts.knock],
+    ids=lambda function: function.__name__,
+)
+def test_functions_travel_as_text_because_bytecode_crashes_another_python(function):
+    sent = pickle.dumps(_sent(function))
+    assert imported_by(sent) == {("builtins", "eval")}
+    assert inspect.signature(pickle.loads(sent)) == inspect.signature(function)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from accelerando.exceptions import UnsupportedError
+from tests._cluster.helpers import without_torch
 from tests.leftovers import ignores_ctrl_c
 from tests.nets import MLP, classifier, parameters_of
 
@@ -169,3 +171,34 @@ def test_frames_are_predicted_on_the_cluster(client):
     there = net.predict_proba(frame)
     net.set_params(client=None)
     np.testing.assert_allclose(there, net.predict_proba(frame), rtol=1e-6)
+
+
+def test_this_process_predicts_where_the_cluster_cannot(digits, client, monkeypatch):
+    net = classifier(WithProcess, max_epochs=1, batch_size=64, client=client).initialize()
+    text = "Error during deserialization of the task graph. This frequently\noccurs if ..."
+
+    def fails(error):
+        def gather(futures):
+            raise error
+
+        monkeypatch.setattr(client, "gather", gather)
+
+    fails(RuntimeError(text))  # a scheduler without our packages
+    assert set(net.forward(digits[0])[:, -1].tolist()) == {float(os.getpid())}
+    fails(RuntimeError("of the module"))
+    with pytest.raises(RuntimeError, match="of the module"):
+        net.forward(digits[0])
+    monkeypatch.undo()
+    vars(net)["client"] = SimpleNamespace(status="running", asynchronous=True)
+    assert set(net.forward(digits[0])[:, -1].tolist()) == {float(os.getpid())}
+
+
+def test_nothing_is_sent_to_workers_without_our_packages(client, digits, monkeypatch):
+    bare, *others = client.nthreads()
+    pids = client.run(os.getpid)
+    without = without_torch(monkeypatch)
+    net = classifier(WithProcess, max_epochs=1, batch_size=16, client=client).initialize()
+    without.add(bare)
+    assert set(net.forward(digits[0])[:, -1].tolist()) <= {float(pids[w]) for w in others}
+    without.update(others)
+    assert set(net.forward(digits[0])[:, -1].tolist()) == {float(os.getpid())}

@@ -5,11 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from accelerando.search import _placement
 from accelerando.search._data import Chunk, ChunkGroup, Data, chunk_of_call
 from accelerando.search._placement import MANY_CALLS, Placement
 from accelerando.search._task import BoxedChunk, TaskContext
 
 SPEC = SimpleNamespace(n_chunks=3, seed=0)
+
+
+WHERE = {"workers": ["a", "b"], "allow_other_workers": True}
+
+
+@pytest.fixture(autouse=True)
+def _workers(monkeypatch):
+    monkeypatch.setattr(_placement, "where_ranks_can_be", lambda client: WHERE)
 
 
 class FakeClient:
@@ -24,7 +33,8 @@ class FakeClient:
         self.scattered.append((workers[0], [type(part) for part in parts]))
         return [SimpleNamespace(status="finished", part=part) for part in parts]
 
-    def compute(self, parts):
+    def compute(self, parts, **where):
+        assert where == WHERE  # where our functions can be loaded
         self.computed += 1
         return [SimpleNamespace(status="finished", part=part) for part in parts]
 

@@ -27,6 +27,11 @@ class Address(NamedTuple):
         """The host and the port as one text; an IPv6 address needs brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether no other machine can reach it."""
+        return self.host in ("::1", "localhost") or self.host.startswith("127.")
+
 
 def listen(host: str, ports: tuple[int, int] | None = None, backlog: int = 128) -> socket.socket:
     """Listen on an address of this machine, on a free port.

@@ -28,6 +28,7 @@ from accelerando._cluster.address import Address, listen
 from accelerando._cluster.mailbox import Mailbox, MailboxGone, new_secret
 from accelerando._cluster.messages import LeaveRequested, WorkerEvent, WorkerJoined, WorkerLeft
 from accelerando._dask import (
+    Sent,
     ask_all,
     drop_late,
     forget_plugin,
@@ -170,15 +171,42 @@ def _address(name: str, dask_scheduler: Any = None) -> Address | None:
 
 # -- on workers -----------------------------------------------------------------------------------
 
+# Runs in any Python, with or without accelerando.
+_LOAD = """
+def load(kind, plugin, state):
+    try:
+        from importlib import import_module
+
+        made = object.__new__(getattr(import_module("accelerando._cluster.plugins"), kind))
+    except Exception:
+        return plugin()
+    vars(made).update(state)
+    return made
+"""
+
+
+class _Optional:
+    """A plugin that workers ignore which cannot load it: those without accelerando, for example.
+
+    Dask sends a plugin to all workers, also to those of others and to those that join, and a worker
+    that cannot load a plugin does not start.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        base = NannyPlugin if isinstance(self, NannyPlugin) else WorkerPlugin
+        return Sent(_LOAD, "load"), (type(self).__name__, base, vars(self))
+
+
 _registered: dict[str, LeavePlugin] = {}  # of this process
 _handler: Any = signal.SIG_DFL  # of SIGTERM, before the first of them
 
 
-class LeavePlugin(WorkerPlugin):  # type: ignore[misc]
+class LeavePlugin(_Optional, WorkerPlugin):  # type: ignore[misc]
     """Let the rank of one run leave the membership before its worker ends."""
 
     def __init__(self, name: str, address: Address) -> None:
-        self.name, self.address = name, address
+        self.name = name
+        self.address: Any = tuple(address)  # loads without accelerando
         self.worker: Any = None
 
     def setup(self, worker: Any) -> None:
@@ -203,7 +231,7 @@ class LeavePlugin(WorkerPlugin):  # type: ignore[misc]
     def report(self) -> None:
         """Tell the driver."""
         with contextlib.suppress(MailboxGone):
-            Mailbox(self.address).report(LeaveRequested(self.worker.address))
+            Mailbox(Address(*self.address)).report(LeaveRequested(self.worker.address))
 
 
 def _terminate(*_: Any) -> None:
@@ -229,7 +257,7 @@ _interrupt: Any = None  # the handler of SIGINT, before the first of them
 _ended: set[str] = set()  # names of those that were removed before they arrived
 
 
-class _Shield:
+class _Shield(_Optional):
     """A plugin that makes a process ignore the driver's Ctrl-C while it is registered.
 
     A terminal sends SIGINT to all processes of its process group, and so does Jupyter: not only to
@@ -264,24 +292,6 @@ class _Shield:
         if _shields == 0 and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             before, _interrupt = _interrupt, None
             signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kind, plugin = type(self).__name__, type(self).__mro__[2]
-
-        def load(state: dict[str, Any]) -> Any:
-            # Pickled by value, because Dask sends a plugin to all workers, and one that cannot load
-            # it does not start: those without accelerando, or with another one, ignore it.
-            try:
-                from importlib import import_module
-
-                module = import_module("accelerando._cluster.plugins")
-                shield = object.__new__(getattr(module, kind))
-            except (ImportError, AttributeError):
-                return plugin()
-            vars(shield).update(state)
-            return shield
-
-        return load, (vars(self),)
 
 
 def _in_main_thread() -> bool:

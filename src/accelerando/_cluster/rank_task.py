@@ -24,6 +24,7 @@ from accelerando._cluster.driver.placement import Placed, place
 from accelerando._cluster.job import ClusterJob, RankSpec
 from accelerando._cluster.mailbox import Mailbox, MailboxGone
 from accelerando._cluster.messages import RankId, TaskEnd
+from accelerando._cluster.remarks import scheduler_cannot_load
 from accelerando._cluster.worker.rank import Rank
 from accelerando._dask import (
     hide_failed_ranks,
@@ -274,18 +275,21 @@ class RankTasks:
         return TaskEnd("raised", str(error))
 
     def _reason(self, error: BaseException) -> str:
-        if "deserialization of the task graph" in str(error):  # by the scheduler, before a worker
-            return (
-                "the Dask scheduler cannot load what this process sends. Install the same versions "
-                f"of Python, {', '.join(PACKAGES)} there as here and on the workers ('accelerando "
-                "doctor --scheduler ADDRESS' compares them)."
-            )
+        if said := scheduler_cannot_load(error):
+            return said
         if any(text in str(error) for text in _NOT_LOCAL):
             return (
                 f"{error}. Ranks listen on the address of their worker, so it has to be one of the "
                 "worker's machine, not of a router or a container's host (--contact-address)."
             )
-        return f"{error}. It has to reach {self.address.where}, and the other workers."
+        said = f"{error}. It has to reach {self.address.where}, and the other workers."
+        if self.address.is_loopback:
+            said += (
+                " That address is of this machine only: the client reaches the scheduler through a "
+                "tunnel or a proxy, which passes Dask's messages and nothing else. Run the script "
+                "on a machine that workers can reach, or that reaches the scheduler directly."
+            )
+        return said
 
     def exception_of(self, rank: RankId) -> BaseException | None:
         """Return the exception of a task that failed."""

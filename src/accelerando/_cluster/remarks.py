@@ -24,11 +24,12 @@ def remarks(candidates: Candidates, state: DriverState) -> str:
         It has the ranks that do not answer, and the workers that left while their rank started.
     """
     silent = [info.worker for info in state.ranks.values() if info.status == "silent"]
-    found = (*_unused(candidates), *_late(candidates, silent), *_dead(candidates, state.stillborn))
+    found = (*unused(candidates), *_late(candidates, silent), *_dead(candidates, state.stillborn))
     return "".join(f" {sentence}" for sentence in found)
 
 
-def _unused(candidates: Candidates) -> Iterator[str]:
+def unused(candidates: Candidates) -> Iterator[str]:
+    """Yield sentences about workers that cannot be used, do not answer, or are paused."""
     from accelerando._cluster.rank_task import PACKAGES
 
     if candidates.unfit:
@@ -50,6 +51,25 @@ def _unused(candidates: Candidates) -> Iterator[str]:
             f"{listed}. Start workers with a larger --memory-limit (0 for none) or more memory per "
             "job."
         )
+
+
+def scheduler_cannot_load(error: object) -> str:
+    """Return a sentence if an error is that of a scheduler that cannot load a graph of tasks.
+
+    Examples
+    --------
+    >>> scheduler_cannot_load(RuntimeError("of a task"))
+    ''
+    """
+    from accelerando._cluster.rank_task import PACKAGES
+
+    if "deserialization of the task graph" not in str(error):  # by the scheduler, before a worker
+        return ""
+    return (
+        f"the Dask scheduler cannot load what this process sends. Install the same versions of "
+        f"Python, {', '.join(PACKAGES)} there as here and on the workers ('accelerando doctor "
+        "--scheduler ADDRESS' compares them)."
+    )
 
 
 def _late(candidates: Candidates, workers: list[str]) -> Iterator[str]:

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from accelerando.exceptions import ClusterError
 
+_SCHEMES = ("tcp", "tls", "ws", "wss", "ucx", "ucxx")  # of Dask
+
 
 @contextmanager
 def connect(address: str, timeout: float, tls: Mapping[str, str | None]) -> Iterator[Any]:
@@ -57,14 +59,21 @@ def connect(address: str, timeout: float, tls: Mapping[str, str | None]) -> Iter
 
 def reason(address: str, error: BaseException, seconds: float = 3.0) -> str:
     """Return why a scheduler did not answer, and the remedy."""
-    parts = urlsplit(address if "://" in address else f"tcp://{address}")
-    if parts.hostname is None or parts.port is None:
-        return f"the address must be like tcp://node1:8786 ({error})."
-    where = f"{parts.hostname}:{parts.port}"
     try:
-        socket.create_connection((parts.hostname, parts.port), seconds).close()
+        parts = urlsplit(address if "://" in address else f"tcp://{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if host is None or port is None or parts.scheme not in _SCHEMES:
+        return (
+            f"the address must be like tcp://node1:8786, tls://node1:8786 or tcp://[fd77::1]:8786 "
+            f"({error})."
+        )
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        socket.create_connection((host, port), seconds).close()
     except socket.gaierror:
-        return f"this machine cannot resolve the name {parts.hostname}. Check its spelling, or DNS."
+        return f"this machine cannot resolve the name {host}. Check its spelling, or DNS."
     except ConnectionRefusedError:
         return (
             f"nothing listens at {where}. Check the address and the port in the scheduler's log, "
@@ -75,7 +84,7 @@ def reason(address: str, error: BaseException, seconds: float = 3.0) -> str:
             f"{where} cannot be reached from this machine ({failure}). Check the network, and "
             "firewalls between this machine and the scheduler."
         )
-    encrypted = speaks_tls(parts.hostname, parts.port, seconds)
+    encrypted = speaks_tls(host, port, seconds)
     if encrypted and parts.scheme != "tls":
         return (
             f"{where} speaks TLS. Pass tls://{where} with --tls-ca-file, --tls-cert and --tls-key."

@@ -1,8 +1,7 @@
 """Facts about one process and its network, gathered with the standard library only.
 
-The functions are sent by value to the scheduler and the workers of a cluster, where accelerando and
-PyTorch may be missing: that is one of the facts. So the functions import what they need in their
-bodies.
+The functions are sent as source text to the scheduler and the workers of a cluster, where
+accelerando and PyTorch may be missing, or Python be another one: these are among the facts.
 """
 
 from __future__ import annotations

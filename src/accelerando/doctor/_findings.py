@@ -288,7 +288,8 @@ def _reach(cluster: Cluster) -> Iterator[Finding]:
                 f"({cluster.beyond}), and worker {address} cannot reach this machine "
                 f"({cluster.here}).",
                 "Workers and the script meet in a mailbox on the scheduler's machine or the "
-                "script's: open the TCP ports of one of them, or run the script near the workers.",
+                "script's: open the TCP ports of one of them, or run the script near the workers. "
+                "A tunnel (ssh -L) or a proxy passes Dask's messages only.",
             )
         if beyond:
             yield Finding(

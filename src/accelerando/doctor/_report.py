@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import threading
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from accelerando._dask import host_towards, port_range, workers_of
+from accelerando._dask import Sent, host_towards, port_range, workers_of
 from accelerando._validation import check_number
 from accelerando.doctor import _facts
 from accelerando.doctor._connect import connect, parse_memory
@@ -61,15 +62,8 @@ def gather_cluster(
     need : int
         Bytes that the data and the model of a rank need.
     """
-    import cloudpickle
-
-    # By value, so that a worker without accelerando can run them.
-    cloudpickle.register_pickle_by_value(_facts)
-    try:
-        with connect(address, timeout, tls or {}) as client:
-            return _cluster_of(client, timeout, need)
-    finally:
-        cloudpickle.unregister_pickle_by_value(_facts)
+    with connect(address, timeout, tls or {}) as client:
+        return _cluster_of(client, timeout, need)
 
 
 def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
@@ -78,7 +72,7 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
     before = time.monotonic()
     answering = [worker for worker, answer in found.items() if answer is True]
     found |= _ask_workers(client, answering, timeout + IMPORT_SECONDS, _facts.gather_there)
-    scheduler = client.run_on_scheduler(_facts.gather_there)
+    scheduler = client.run_on_scheduler(_sent(_facts.gather_there))
     elapsed = time.monotonic() - before
     workers = {address: facts for address, facts in found.items() if isinstance(facts, dict)}
     tried = list(workers)[:MAX_CONNECTED]
@@ -88,7 +82,7 @@ def _cluster_of(client: Any, timeout: float, need: int) -> Cluster:
         open_seconds = 3 * CONNECT_SECONDS + 3 * timeout  # until all have knocked
         chosen = port_range()
         ports = _ask_workers(client, tried, timeout, _facts.listen, open_seconds, chosen)
-        ports["scheduler"] = client.run_on_scheduler(_facts.listen, open_seconds, chosen)
+        ports["scheduler"] = client.run_on_scheduler(_sent(_facts.listen), open_seconds, chosen)
         if _facts.reach([ports["scheduler"]], CONNECT_SECONDS):
             # Where this machine cannot reach it, the mailbox of a fit is here.
             beyond = ports.pop("scheduler")
@@ -130,7 +124,7 @@ def _ask_workers(
 
     def ask(worker: str) -> None:
         try:
-            found[worker] = client.run(function, *arguments, workers=[worker])[worker]
+            found[worker] = client.run(_sent(function), *arguments, workers=[worker])[worker]
         except Exception as error:  # whatever it is, it is a fact about this worker
             found[worker] = f"{type(error).__name__}: {error}".splitlines()[0]
 
@@ -142,6 +136,13 @@ def _ask_workers(
     for thread in threads.values():
         thread.join(max(0.0, deadline - time.monotonic()))
     return {worker: found.get(worker, f"no answer within {seconds:g} s") for worker in threads}
+
+
+def _sent(function: Any) -> Any:
+    """Return a function of ours as text: accelerando may be missing, and Python another one."""
+    if function.__module__ != _facts.__name__:
+        return function
+    return Sent(inspect.getsource(_facts), function.__name__)
 
 
 def describe(facts: Facts) -> list[str]:

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Subset
 
 from accelerando._cluster.driver import placement
+from accelerando._cluster.driver.chunks import Chunks
 from accelerando._cluster.driver.collect import describe_data
 from accelerando._cluster.driver.run import ClusterTrainer
 from accelerando._cluster.driver.run import cluster_trainer as run_on_cluster
@@ -214,7 +215,7 @@ def cluster_trainer(
     assert isinstance(hooks, CallbackHooks)
     given = net.get_params_for("iterator_train")
     options = {k: v for k, v in given.items() if k != "batch_size" or v is None}
-    chunks = datasets[0] if isinstance(datasets[0], placement.Chunks) else None
+    chunks = datasets[0] if isinstance(datasets[0], Chunks) else None
     validation = _plan_validation(net, datasets[1], fit.feed)
     evaluates = datasets[1] is not None and validation is None
     position = fit.state.position
@@ -352,7 +353,7 @@ def data_owners(dataset: Any) -> list[Any]:
     return [dataset]
 
 
-def _limits(net: Any, fit: Fit, chunks: placement.Chunks | None) -> Limits:
+def _limits(net: Any, fit: Fit, chunks: Chunks | None) -> Limits:
     strategy = fit.spec.strategy
     averages = isinstance(strategy, Averaging)
     return Limits(

@@ -17,7 +17,7 @@ from skorch.utils import TeeGenerator, to_numpy, to_tensor
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from accelerando._cluster.driver.placement import Chunks, compute_chunks
+from accelerando._cluster.driver.chunks import Chunks, compute_chunks
 from accelerando._engine.data.feed import Batch, Feed, unpack
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_weightable
@@ -317,7 +317,7 @@ def chunks_of(net: Any, X: Any, y: Any) -> Chunks:
 def first_rows(client: Any, chunks: Chunks, rows: int) -> Any:
     """Return the first rows of the first chunk that has any, as two arrays."""
     place = next(place for place, length in enumerate(chunks.lengths) if length)
-    return client.submit(_head, chunks.futures[place], rows, pure=False).result()
+    return client.submit(_head, chunks.futures[place], rows, pure=False, **chunks.where).result()
 
 
 def converted_chunks(client: Any, chunks: Chunks, before: Any, after: Any) -> Chunks:
@@ -336,8 +336,8 @@ def converted_chunks(client: Any, chunks: Chunks, before: Any, after: Any) -> Ch
     if same or not all(isinstance(part, np.ndarray) for part in after):
         return chunks
     kinds = [(part.dtype, part.shape[1:]) for part in after]
-    futures = client.map(_as_kinds, chunks.futures, kinds=kinds, pure=False)
-    return Chunks(futures, chunks.lengths, chunks.classes)
+    futures = client.map(_as_kinds, chunks.futures, kinds=kinds, pure=False, **chunks.where)
+    return Chunks(futures, chunks.lengths, chunks.classes, chunks.where)
 
 
 def _head(pair: list[Any], rows: int) -> list[Any]:

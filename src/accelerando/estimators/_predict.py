@@ -15,8 +15,10 @@ from skorch.dataset import get_len
 from skorch.utils import multi_indexing
 from torch.utils.data import Dataset
 
+from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._cluster.plugins import shielded
 from accelerando._cluster.predictions import predict_chunks, whole_rows
+from accelerando._cluster.remarks import scheduler_cannot_load
 from accelerando.estimators._skorch import in_memory
 from accelerando.exceptions import UnsupportedError
 
@@ -49,9 +51,11 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
     n_examples, rows = get_len(X), batches.rows
     if n_examples <= rows or net.client.status != "running":
         return None
-    threads = sum(net.client.nthreads().values())
-    if threads == 0:
+    # An asynchronous client answers with coroutines.
+    where = None if net.client.asynchronous else where_ranks_can_be(net.client)
+    if where is None:
         return None
+    threads = sum(net.client.nthreads(where["workers"]).values())
     # Whole batches, so that every number is the one that this process would compute.
     step = rows * math.ceil(math.ceil(n_examples / rows) / threads)
     try:
@@ -60,10 +64,18 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
         return None  # parametrized modules, for one, cannot be pickled
     parts = [multi_indexing(X, slice(start, start + step)) for start in range(0, n_examples, step)]
     with shielded(net.client):  # Ctrl-C is for this process
-        sealed = net.client.scatter(_Sealed(content), hash=False, broadcast=True)
-        found = net.client.gather(
-            [net.client.submit(predict_part, sealed, part, method, pure=False) for part in parts]
-        )
+        options = {"hash": False, "broadcast": True, "workers": where["workers"]}
+        sealed = net.client.scatter(_Sealed(content), **options)
+        futures = [
+            net.client.submit(predict_part, sealed, part, method, pure=False, **where)
+            for part in parts
+        ]
+        try:
+            found = net.client.gather(futures)
+        except RuntimeError as error:
+            if not scheduler_cannot_load(error):
+                raise
+            return None
     return joined(found)
 
 

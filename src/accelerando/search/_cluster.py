@@ -25,7 +25,9 @@ import cloudpickle
 from distributed import Client, Future
 
 from accelerando._cluster.plugins import shielded
+from accelerando._cluster.remarks import scheduler_cannot_load
 from accelerando._dask import send_to, stop_listening
+from accelerando.exceptions import ClusterError
 from accelerando.search._copies import StateCopies, StateLocation
 from accelerando.search._data import Data
 from accelerando.search._losses import LostTasks, Task, error_of, is_loss
@@ -322,13 +324,15 @@ class DaskWorkers:
     def _on_lost(self, task: Task) -> list[Report]:
         """Keep a lost task to send it again. Return reports of models that are given up."""
         error = error_of(task.future)
+        if said := scheduler_cannot_load(error):
+            raise ClusterError(f"No model can be trained: {said}") from error
         if task.future.status == "error" and not is_loss(error):  # sent again, it would fail again
             return [Report(p.model, p.start, stopped=True, error=error) for p in task.slices]
         self.roster.refresh(force=True)
-        if task.worker in self.threads:  # it waited for a state on a worker that died
-            self.lost.later(task.slices if task.rest is None else [task.rest], task.seconds)
-            return []
         whole = task.slices if task.rest is None else [task.rest]
+        if task.worker in self.threads:  # it waited for a state on a worker that died
+            self.lost.later(whole, task.seconds)
+            return []
         given_up = self.lost.on_death(whole, task.alone)
         return [Report(part.model, part.start, stopped=True, error=error) for part in given_up]
 
@@ -336,8 +340,7 @@ class DaskWorkers:
 
     def location(self, model: int) -> str | None:
         """Return the worker that holds the state of `model`; None if the model has no state."""
-        state = self.states.get(model)
-        if state is None:
+        if (state := self.states.get(model)) is None:
             return None
         # "finished" on a worker that was closed regularly: Dask has moved the state
         status = state.future.status

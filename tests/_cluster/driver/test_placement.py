@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from accelerando._cluster.driver import placement
+from accelerando._cluster.driver.chunks import Chunks
 from accelerando._cluster.driver.placement import (
     ChunkAssignment,
-    Chunks,
     Placed,
     ValidationPlan,
     content_of,
@@ -173,6 +173,21 @@ def test_data_without_an_owner_are_sent_with_each_fit():
     assert client.scattered == 2
 
 
+@pytest.mark.parametrize("error", [Exception, OSError])
+def test_a_data_set_whose_module_a_worker_does_not_have(error):
+    class Bare(FakeClient):
+        def scatter(self, *words, **options):
+            raise error("""ModuleNotFoundError("No module named 'mine'")""")
+
+    if error is OSError:  # the worker has left
+        with pytest.raises(OSError, match="mine"):
+            place(Bare(), [Items(X, Y)], [], "a")
+        return
+    said = "The Items cannot be loaded on worker a: .*No module named 'mine'.*upload_file"
+    with pytest.raises(UnsupportedError, match=said):
+        place(Bare(), [Items(X, Y)], [], "a")
+
+
 # -- chunks ---------------------------------------------------------------------------------------
 
 
@@ -260,10 +275,3 @@ def test_deposits_of_segments_do_not_meet():
     deposit("run/rank-0/2", [0], [2.0])
     assert withdraw("run/rank-0/2") == {0: [2.0]}
     assert withdraw("run/rank-0/1") == {0: [1.0]}
-
-
-def test_rows_of_chunks_are_not_gathered_here():
-    chunks = Chunks([], [3, 4], None)
-    assert len(chunks) == 7
-    with pytest.raises(UnsupportedError, match="never gathered"):
-        chunks[0]

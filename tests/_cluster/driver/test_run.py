@@ -163,6 +163,20 @@ def test_no_workers_for_too_long_is_an_error():
         trainer.train_epoch()
 
 
+def test_a_cluster_whose_workers_are_all_lost_may_start_them_again(monkeypatch):
+    asked = []
+    monkeypatch.setattr(run, "replace_lost_workers", lambda client, present: asked.append(present))
+    job = job_of(ThreadClient(0), worker_timeout=0.2)
+    with cluster_trainer(job) as trainer, pytest.raises(ClusterError):
+        trainer.train_epoch()
+    assert set(asked) == {0}
+    asked.clear()
+    job = job_of(ThreadClient(1), ranks=1)
+    with cluster_trainer(job) as trainer:
+        train_epochs(job, trainer, 1)
+    assert asked == []
+
+
 class Unreachable(PlainBuilder):
     def build(self):
         raise OSError("no route to host")

@@ -9,13 +9,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pickle import PicklingError
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import dask
 import numpy as np
 import torch
 from dask.base import tokenize
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import default_collate
 
 from accelerando._cluster.messages import RankId
 from accelerando._dask import send_to
@@ -23,7 +22,10 @@ from accelerando._engine.data.chunks import ChunkFeed, share_out
 from accelerando._engine.data.feed import ArrayFeed, Feed, Order, Rows, leaves, map_leaves
 from accelerando._engine.data.loader import LoaderFeed, check_repeatable
 from accelerando._engine.data.stream import StreamFeed
-from accelerando.exceptions import ClusterError, UnsupportedError
+from accelerando.exceptions import UnsupportedError
+
+if TYPE_CHECKING:
+    from accelerando._cluster.driver.chunks import Chunks
 
 # Per client: what is on the cluster, by content. An entry goes when the user's arrays go.
 _kept: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
@@ -236,6 +238,13 @@ def _scatter(client: Any, content: Any, worker: str) -> Any:
             "__getitem__ or __iter__, pass a function without arguments that returns the Dataset, "
             "or train in this process (client=None)."
         ) from error
+    except Exception as error:
+        if type(error) is not Exception:  # so Dask says what a worker raised
+            raise
+        raise UnsupportedError(
+            f"The {type(content[0]).__name__} cannot be loaded on worker {worker}: {error}. "
+            "Install its module on all workers, or send it with client.upload_file."
+        ) from error
 
 
 def _freeze(leaf: Any) -> Any:
@@ -257,61 +266,6 @@ def _thaw(content: Any) -> Any:
 
 
 # -- chunks of Dask arrays ------------------------------------------------------------------------
-
-
-class Chunks(Dataset[Any]):
-    """Rows on the cluster, known here by the futures and the lengths of their chunks."""
-
-    def __init__(self, futures: list[Any], lengths: list[int], classes: Any) -> None:
-        self.futures = futures
-        self.lengths = lengths
-        self.classes = classes
-
-    def __len__(self) -> int:
-        return sum(self.lengths)
-
-    def __getitem__(self, row: int) -> Any:
-        raise UnsupportedError(
-            "The rows of a Dask array are on the workers and are never gathered in this process. "
-            "Score on arrays that are here, or pass train_split=None."
-        )
-
-
-def compute_chunks(client: Any, X: Any, y: Any, seconds: float) -> Chunks:
-    """Let the cluster compute the chunks of two Dask arrays, with the same rows in each pair.
-
-    A cluster without workers may take `seconds` to get one.
-    """
-    X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-    y = y.rechunk({0: X.chunks[0], **dict.fromkeys(range(1, y.ndim), -1)})
-    pairs = zip(X.to_delayed().ravel(), y.to_delayed().ravel(), strict=True)
-    futures = client.compute([dask.delayed(_pair)(*pair) for pair in pairs])
-    try:
-        client.wait_for_workers(1, timeout=seconds)
-    except TimeoutError as error:
-        raise ClusterError(
-            f"The cluster has had no worker for {seconds:g} s (worker_timeout) to compute the "
-            "chunks of X and y. Workers are asked for when training begins: start one before fit, "
-            "for example with cluster.scale(1)."
-        ) from error
-    lengths = client.gather(client.map(_length, futures, pure=False))
-    classes = None
-    if y.dtype.kind in "iub":
-        found = client.gather(client.map(_classes, futures, pure=False))
-        classes = np.unique(np.concatenate(found))
-    return Chunks(futures, lengths, classes)
-
-
-def _pair(X: Any, y: Any) -> list[Any]:
-    return [np.ascontiguousarray(X), np.ascontiguousarray(y)]
-
-
-def _length(pair: list[Any]) -> int:
-    return len(pair[0])
-
-
-def _classes(pair: list[Any]) -> Any:
-    return np.unique(pair[1])
 
 
 @dataclass

@@ -39,6 +39,7 @@ from accelerando._dask import (
     closing_among,
     has_given_up,
     host_towards,
+    replace_lost_workers,
     stop_listening,
     workers_of,
 )
@@ -289,6 +290,8 @@ class ClusterTrainer:
         if now > self._survey_at:
             self._survey_at = now + _SURVEY_SECONDS
             known = workers_of(self.job.client)
+            if not known:
+                replace_lost_workers(self.job.client, 0)
             occupied = {info.worker for info in self.state.ranks.values()}
             workers, closing = self.candidates.among(known, occupied), closing_among(known)
             ended, hanging = self.tasks.ended(), self.heartbeats.missing(known)
