@@ -373,7 +373,12 @@ def _reproduce(options: argparse.Namespace) -> int:
 def _embed(options: argparse.Namespace) -> int:
     from accelerando.crowd._cli import run_embed
 
-    return run_embed(options)
+    def draw(path: Path, positions: Any, **settings: Any) -> None:
+        from accelerando import plot
+
+        plot.embedding(positions, **settings).savefig(path, dpi=150)
+
+    return run_embed(options, draw)
 
 
 def _plan(options: argparse.Namespace) -> int:

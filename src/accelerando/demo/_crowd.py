@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def _answers(crowd: AlienEggs, rng: np.random.Generator) -> NDArray[np.intp]:
     return np.where(left[:, None], rows, rows[:, [0, 2, 1]])
 
 
-def _until(goal: float, sampler: object, crowd: AlienEggs, held_out: object, seed: int) -> Asked:
+def _until(goal: float, sampler: Any, crowd: AlienEggs, held_out: Any, seed: int) -> Asked:
     """Simulate one experiment until its map reaches the goal."""
     from accelerando.crowd import OrdinalEmbedding, simulate
 
@@ -83,7 +83,7 @@ def _until(goal: float, sampler: object, crowd: AlienEggs, held_out: object, see
 
     simulate(
         ITEMS,
-        sampler,  # type: ignore[arg-type]
+        sampler,
         crowd,
         n_answers=MOST,
         participants=20,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from accelerando.demo import _crowd, _search, _train
-from accelerando.plot._style import COLORS, INK, clean, figure_class, thousands
+from accelerando.plot._style import COLORS, INK, clean, figure_class, percent, thousands
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,12 +26,12 @@ class Results(NamedTuple):
 
 def draw(results: Results) -> Figure:
     """Return the figure: a column for each block."""
-    figure: Figure = figure_class()(figsize=(11, 4.6), layout="constrained")
+    figure: Any = figure_class()(figsize=(11, 4.6), layout="constrained")
     train, search, crowd = figure.subfigures(1, 3, width_ratios=(1.0, 1.1, 1.0), wspace=0.04)
     _draw_training(train, results.training)
     _draw_searches(search, results.searches)
     _draw_crowds(crowd, results.crowds)
-    return figure
+    return figure  # type: ignore[no-any-return]
 
 
 def _heading(part: Any, text: str) -> None:
@@ -68,7 +68,7 @@ def _draw_searches(part: Any, searches: _search.Searches) -> None:
         )
     clean(panel)
     panel.set(xlabel="partial_fit calls", ylim=(0.5, 1.0))
-    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    panel.yaxis.set_major_formatter(percent)
 
 
 def _draw_crowds(part: Any, crowds: _crowd.Crowds) -> None:

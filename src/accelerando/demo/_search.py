@@ -47,7 +47,7 @@ def search(seeds: Iterable[int], report: Callable[[str], None] = lambda text: No
         warnings.simplefilter("ignore")  # networks with large learning rates diverge
         for seed in seeds:
             network = MLPClassifier(solver="sgd", random_state=seed)
-            shared = {"max_iter": MAX_ITER, "random_state": seed, "client": None}
+            shared: Any = {"max_iter": MAX_ITER, "random_state": seed, "client": None}
             report(f"Searching with Hyperband, seed {seed}")
             hyperband = HyperbandSearchCV(network, space(), **shared)
             calls = hyperband.metadata["partial_fit_calls"]
