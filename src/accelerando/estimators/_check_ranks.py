@@ -38,6 +38,7 @@ from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows, may
 from accelerando._engine.model import LARGE_MODEL
 from accelerando._engine.runtime.process import Draws
 from accelerando.estimators._check_strategy import check_measures
+from accelerando.estimators._epoch_table import EpochTable
 from accelerando.estimators._skorch import acts, criterion_of, has_custom_loss, module_of, overrides
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
@@ -258,7 +259,7 @@ def check_callbacks(net: Any) -> None:
 
 
 # These read the history, and no parameters.
-_READERS = (EpochTimer, PassthroughScoring, PrintLog, ProgressBar)
+_READERS = (EpochTimer, PassthroughScoring, PrintLog, EpochTable, ProgressBar)
 
 
 def needs_model(net: Any, fit: Fit) -> bool:

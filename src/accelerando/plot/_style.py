@@ -68,7 +68,7 @@ def label_ends(panel: Axes, ends: Sequence[tuple[str, str, float]], *, gap: floa
         The distance of two lines of text, as a share of the panel's height.
     """
     known = [end for end in ends if math.isfinite(end[2])]
-    shown = panel.transData.transform([(1.0, y) for _, _, y in known]) if known else []
+    shown: Any = panel.transData.transform([(1.0, y) for _, _, y in known]) if known else []
     heights = [panel.transAxes.inverted().transform(point)[1] for point in shown]
     for (label, color, _), height in zip(known, spread(heights, gap), strict=True):
         panel.annotate(
