@@ -24,7 +24,7 @@ class EpochTable(PrintLog):  # type: ignore[misc]
         try:
             super().on_epoch_end(net, **kwargs)
         finally:
-            found = vars(self).pop("facts_")  # checkpoints keep what callbacks hold
+            found = self.__dict__.pop("facts_")  # checkpoints keep what callbacks hold
         if log.isEnabledFor(logging.INFO):
             row = {**found, **net.history[-1]}
             names = [name for name in row if name in found or _is_result(name, row[name])]
