@@ -11,7 +11,7 @@ from tests.nets import regressor
 
 
 def fit(line, **settings):
-    growing = GeoDamp(initial=4, delay=1, factor=2)
+    growing = GeoDamp(initial=7, delay=1, factor=2)
     return regressor(batch_size=growing, lr=1e-5, max_epochs=2, **settings).fit(*line)
 
 
@@ -30,7 +30,7 @@ def test_batch_size_and_learning_rate_are_the_ones_of_history_frame(line, capsys
         [str(epoch), str(size)]
         for epoch, size in zip(frame["epoch"], frame["batch_size"], strict=True)
     ]
-    assert frame["batch_size"].tolist() == [4, 8]
+    assert frame["batch_size"].tolist() == [7, 14]
     assert {row[2] for row in rows(text)} == {"1.000e-05"}, "not rounded to 0"
 
 
@@ -47,7 +47,7 @@ def test_the_log_has_the_same_facts_without_a_table(line, capsys, caplog):
         net = fit(line, verbose=0)
     assert capsys.readouterr().out == ""
     first, second = [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch")]
-    assert first.startswith("epoch 1: batch_size 4, lr 1.000e-05")
+    assert first.startswith("epoch 1: batch_size 7, lr 1.000e-05")
     assert f"train_loss {net.history[-1]['train_loss']:.4g}" in second
     assert "_best" not in second
 

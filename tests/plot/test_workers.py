@@ -8,7 +8,7 @@ import pytest
 from accelerando import plot
 
 FRAME = pd.DataFrame(
-    {"seconds": [1.0, 2.0, 3.0], "batch_size": [100, 300, 1000], "ranks": [1, 2, 4]}
+    {"seconds": [1.0, 2.0, 3.0], "batch_size": [100, 250, 1000], "ranks": [1, 2, 4]}
 )
 
 
