@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SMALL := $(VENV)/.installed-demo
+PIP = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .PHONY: help install demo test test-deploy lint types unit bench docs clean
 help:            ## list the targets
@@ -10,13 +12,19 @@ help:            ## list the targets
 
 install: $(STAMP)  ## make .venv with everything the tests need
 
-# The stamp is written last, so an interrupted installation is started again.
+# A stamp is written last, so an interrupted installation is started again. The tests' packages
+# include those of the demo: after `make test`, `make demo` installs nothing.
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@touch $(STAMP)
+	$(PIP) -e '.[dev]'
+	@touch $(SMALL) $(STAMP)
 
-demo: $(STAMP)   ## train on real data with growing batches, about half a minute
+$(SMALL): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[plot]'
+	@touch $(SMALL)
+
+demo: $(SMALL)   ## training, search and questions against what people use today, half a minute
 	$(BIN)/accelerando demo
 
 test: lint types unit  ## everything CI checks
@@ -36,7 +44,7 @@ unit: $(STAMP)   ## the test suite, three files at a time
 # (slurm-wlm, munge, openssh-server, iptables, faketime). What is missing is skipped with a reason.
 # The files run side by side: most of the time they wait.
 test-deploy: $(STAMP)  ## fits on real deployments: SLURM, SSH, TLS, firewalls; under ten minutes
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deploy]'
+	$(PIP) -e '.[deploy]'
 	$(BIN)/python -m pytest -c deployments/pytest.ini -n 3 --dist loadfile deployments
 
 bench: $(STAMP)  ## every benchmark, short version

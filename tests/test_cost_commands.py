@@ -1,5 +1,7 @@
 """``accelerando plan``: what it prints, and what it says about wrong options."""
 
+import sys
+
 import pandas as pd
 import pytest
 
@@ -70,3 +72,12 @@ def test_wrong_options_are_one_sentence(options, says, capsys):
     shown = capsys.readouterr().err
     assert says in shown
     assert shown.count("\n") == 1
+
+
+def test_a_figure_without_matplotlib_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert cli.main([*PAPER, f"--output={tmp_path / 'plan.png'}"]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("accelerando: --output: Figures need matplotlib")
+    assert "pip install 'accelerando[plot]'" in shown.err

@@ -69,8 +69,9 @@ def test_a_command_runs_its_function_with_its_options(row, monkeypatch):
     line, module, function, options = row
     got = {}
 
-    def run(arguments):
+    def run(arguments, *draw):
         got.update(vars(arguments))
+        assert all(map(callable, draw))
         return 7
 
     monkeypatch.setattr(importlib.import_module(f"accelerando.crowd.{module}"), function, run)

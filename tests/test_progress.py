@@ -1,6 +1,7 @@
 """A live display: only in a terminal, redrawn rarely, and ended in one of two ways."""
 
 import io
+import logging
 import sys
 import types
 
@@ -176,3 +177,23 @@ def test_a_notebook_keeps_plain_html(monkeypatch):
         display.show(Page)
     assert shown == [{"text/plain": "half", "text/html": "<p>half</p>"}] * 2
     assert screen.file.getvalue() == ""
+
+
+def test_a_log_of_python_gets_the_text_even_if_nothing_is_shown(monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    with (
+        caplog.at_level(logging.INFO, logger="accelerando"),
+        LiveDisplay(enabled=False, keep=True) as display,
+    ):
+        for now[0] in (1.0, 31.0, 32.0):
+            display.show(lambda: f"second {now[0]:.0f}")
+    assert [record.getMessage() for record in caplog.records] == ["second 31", "second 32"]
+
+
+def test_without_a_log_nothing_is_rendered_for_it(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
+    with LiveDisplay(enabled=False, keep=True) as display:
+        now[0] = 31.0
+        display.show(lambda: pytest.fail("rendered"))

@@ -35,7 +35,7 @@ def test_it_has_at_most_120_classes_and_functions():
         "  def accelerando.NeuralNet.history_frame(self)",
         "class accelerando.exceptions.StateError(...) <- AccelerandoError, ValueError",
         "data accelerando.cost.PRESETS: mappingproxy",
-        "command accelerando demo --epochs (30)",
+        "command accelerando demo --seeds (3)",
     ],
 )
 def test_it_has_functions_classes_methods_errors_data_and_commands(line):

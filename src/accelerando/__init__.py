@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Any
 from accelerando._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from accelerando import batch_size as batch_size
+    from accelerando import compress as compress
+    from accelerando import cost as cost
+    from accelerando import crowd as crowd
+    from accelerando import exceptions as exceptions
+    from accelerando import monitor as monitor
+    from accelerando import plot as plot
+    from accelerando import policies as policies
+    from accelerando import search as search
+    from accelerando import sync as sync
     from accelerando.estimators import NeuralNet as NeuralNet
     from accelerando.estimators import NeuralNetBinaryClassifier as NeuralNetBinaryClassifier
     from accelerando.estimators import NeuralNetClassifier as NeuralNetClassifier
@@ -23,21 +33,30 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
-    "NeuralNet": "accelerando.estimators",
-    "NeuralNetBinaryClassifier": "accelerando.estimators",
-    "NeuralNetClassifier": "accelerando.estimators",
-    "NeuralNetRegressor": "accelerando.estimators",
-}
+# `import accelerando as acc; acc.search` works without another import.
+_PACKAGES = (
+    "batch_size",
+    "compress",
+    "cost",
+    "crowd",
+    "exceptions",
+    "monitor",
+    "plot",
+    "policies",
+    "search",
+    "sync",
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'accelerando' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _PACKAGES:
+        return import_module(f"accelerando.{name}")
+    if name in __all__:
+        return getattr(import_module("accelerando.estimators"), name)
+    raise AttributeError(f"module 'accelerando' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_PACKAGES])

@@ -37,9 +37,11 @@ def add_commands(commands: Any) -> None:
         "--batch-size",
         metavar="POLICY",
         default="128",
-        help="a number, a table from epoch to size (0:128,60:640), or a policy (default: 128)",
+        help="a number, a table from epoch to size (0:128,60:640), or a policy",
     )
-    what.add_argument("--max-batch-size", metavar="N", type=int, help="the largest batch")
+    what.add_argument(
+        "--max-batch-size", metavar="N", type=int, help="the largest batch (default: no limit)"
+    )
     what.add_argument("--examples", metavar="N", type=int, help="rows of the training set")
     what.add_argument("--epochs", metavar="N", type=int, help="passes over the training set")
     what.add_argument(
@@ -57,22 +59,21 @@ def add_commands(commands: Any) -> None:
         "--workers",
         metavar="N,N,…",
         default="1..64",
-        help="largest numbers of workers, one row each; 1..64 is 1, 2, 4, ..., 64 (default: "
-        "%(default)s)",
+        help="largest numbers of workers, one row each; 1..64 is 1, 2, 4, ..., 64",
     )
     machines.add_argument(
         "--min-workers",
         metavar="N",
         type=int,
         default=1,
-        help="smallest number of workers (default: 1)",
+        help="smallest number of workers",
     )
     machines.add_argument(
         "--examples-per-worker",
         metavar="N",
         type=int,
         default=128,
-        help="rows of a batch per worker (default: %(default)s)",
+        help="rows of a batch per worker",
     )
     machines.add_argument(
         "--seconds-per-example",
@@ -84,7 +85,9 @@ def add_commands(commands: Any) -> None:
     )
     machines.add_argument("--price", metavar="X", type=float, help="price of a worker for an hour")
     network = parser.add_argument_group("the network (default: no cost)")
-    network.add_argument("--bandwidth", metavar="RATE", help="bits per second, such as 10Gb/s")
+    network.add_argument(
+        "--bandwidth", metavar="RATE", help="bits per second, such as 10Gb/s (default: no limit)"
+    )
     network.add_argument("--latency", metavar="TIME", help="such as 50us (default: 0)")
     network.add_argument(
         "--network",
@@ -110,6 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     counts = parse_workers(arguments.workers)
     output = None if arguments.output is None else check_output(arguments.output)
+    if output is not None:
+        _check_matplotlib()
     comparison = compare(_planned(arguments, max(counts)), counts)
     console = Console(highlight=False)
     console.print(table(comparison))
@@ -121,6 +126,16 @@ def run(arguments: argparse.Namespace) -> int:
         plot.plan(comparison).savefig(output, dpi=110)
         console.print(f"Figure saved: {output}", markup=False, soft_wrap=True)
     return 0
+
+
+def _check_matplotlib() -> None:
+    """Raise before the work if there can be no figure."""
+    from accelerando.plot._style import figure_class
+
+    try:
+        figure_class()
+    except ImportError as error:
+        raise ValueError(f"--output: {error}") from None
 
 
 def _planned(arguments: argparse.Namespace, max_workers: int) -> Plan:

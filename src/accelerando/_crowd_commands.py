@@ -57,17 +57,21 @@ def _add_serve(commands: Any) -> None:
         type=Path,
         nargs="*",
         metavar="EXPERIMENT",
-        help="folder, experiment.yaml, or Salmon's init.yaml; default: those in the database",
+        help="folder, experiment.yaml, or Salmon's init.yaml (default: those in the database)",
     )
     serve.add_argument("--items", type=Path, help="ZIP file, CSV file or folder with the items")
     serve.add_argument(
         "--database",
         metavar="URL",
-        help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE; default: crowd.sqlite "
-        "next to the first experiment, or the environment variable ACCELERANDO_DATABASE",
+        help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE (default: the environment "
+        "variable ACCELERANDO_DATABASE, or crowd.sqlite next to the first experiment)",
     )
-    serve.add_argument("--host", default="127.0.0.1", help="default: this computer only")
-    serve.add_argument("--port", type=int, default=8421, help="0: any free port")
+    serve.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; 127.0.0.1 is this computer only"
+    )
+    serve.add_argument(
+        "--port", type=int, default=8421, help="port to listen on; 0 is any free port"
+    )
     serve.add_argument("--processes", type=int, default=1, help="number of web processes")
     serve.add_argument(
         "--no-worker",
@@ -99,13 +103,11 @@ def _add_demo(commands: Any) -> None:
         description="Serve an experiment about colors on this computer, with simulated "
         "participants. Ctrl-C ends it and deletes its data.",
     )
-    demo.add_argument("--port", type=int, default=8421, help="0: any free port")
     demo.add_argument(
-        "--people", type=int, default=12, help="simulated participants at a time; default 12"
+        "--port", type=int, default=8421, help="port to listen on; 0 is any free port"
     )
-    demo.add_argument(
-        "--answers", type=int, default=4000, help="number of simulated answers; default 4000"
-    )
+    demo.add_argument("--people", type=int, default=12, help="simulated participants at a time")
+    demo.add_argument("--answers", type=int, default=4000, help="number of simulated answers")
     demo.add_argument("--seed", type=int, default=0, help="seed of the simulated participants")
     demo.add_argument("--no-browser", action="store_true", help="do not open a browser")
     demo.set_defaults(run=_demo)
@@ -119,7 +121,12 @@ def _add_backup(commands: Any) -> None:
         "The server may be running.",
     )
     _add_database(backup)
-    backup.add_argument("-o", "--output", type=Path, help="default: crowd-backup-DATE-TIME.zip")
+    backup.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        help="the file to write (default: crowd-backup-DATE-TIME.zip)",
+    )
     backup.add_argument(
         "--key-file",
         type=Path,
@@ -208,11 +215,17 @@ def _add_analyze(commands: Any) -> None:
     )
     analyze.add_argument("--map", type=Path, metavar="FILE", help="also write a CSV file")
     analyze.add_argument("--exclude", nargs="+", metavar="NAME", help="participants to leave out")
-    analyze.add_argument("--dimensions", help="default: as the experiment says")
-    analyze.add_argument("--noise", help="default: as the experiment says")
+    analyze.add_argument(
+        "--dimensions", help="dimensions of the map (default: as the experiment says)"
+    )
+    analyze.add_argument("--noise", help="noise model, or 'auto' (default: as the experiment says)")
     analyze.add_argument("--alpha", type=float, help="degrees of freedom of tste")
-    analyze.add_argument("--lapse", help="default: as the experiment says")
-    analyze.add_argument("--seed", type=int, help="default: the seed of the experiment")
+    analyze.add_argument(
+        "--lapse", help="share of careless answers (default: as the experiment says)"
+    )
+    analyze.add_argument(
+        "--seed", type=int, help="seed of the fit (default: the seed of the experiment)"
+    )
     analyze.add_argument(
         "--cold", action="store_true", help="do not start from the map of the dashboard"
     )
@@ -234,10 +247,13 @@ def _add_reproduce(commands: Any) -> None:
 
 def _add_database(parser: Any) -> None:
     parser.add_argument(
-        "directory", type=Path, nargs="?", help="folder with crowd.sqlite; default: this one"
+        "directory", type=Path, nargs="?", help="folder with crowd.sqlite (default: this one)"
     )
     parser.add_argument(
-        "--database", metavar="URL", help="or the environment variable ACCELERANDO_DATABASE"
+        "--database",
+        metavar="URL",
+        help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE (default: the environment "
+        "variable ACCELERANDO_DATABASE, or the folder's crowd.sqlite)",
     )
 
 
@@ -257,14 +273,14 @@ def _add_embed(commands: Any) -> None:
         "--noise", default="tste", help="tste, ste, ckl, logistic, gnmds, soe, or 'auto'"
     )
     embed.add_argument(
-        "--alpha", type=float, help="degrees of freedom of tste; default: max(1, dimensions - 1)"
+        "--alpha", type=float, help="degrees of freedom of tste (default: max(1, dimensions - 1))"
     )
     embed.add_argument(
         "--lapse", default="0.05", help="share of careless answers, 'estimate' or 'auto'"
     )
     embed.add_argument("--held-out", type=float, default=0.2, help="share of answers to test on")
     embed.add_argument(
-        "--picture", type=Path, help="file of the figure; default: the output with .png"
+        "--picture", type=Path, help="file of the figure (default: the output with .png)"
     )
     embed.add_argument("--no-picture", action="store_true", help="do not draw a figure")
     embed.add_argument("--seed", type=int, default=0, help="seed of the random starts")
@@ -376,7 +392,12 @@ def _reproduce(options: argparse.Namespace) -> int:
 def _embed(options: argparse.Namespace) -> int:
     from accelerando.crowd._cli import run_embed
 
-    return run_embed(options)
+    def draw(path: Path, positions: Any, **settings: Any) -> None:
+        from accelerando import plot
+
+        plot.embedding(positions, **settings).savefig(path, dpi=150)
+
+    return run_embed(options, draw)
 
 
 def _plan(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ that both need are here: when a display is live, how often it is redrawn, and ho
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.errors import LiveError
 from rich.live import Live
+
+log = logging.getLogger("accelerando")
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 30.0
@@ -27,6 +30,9 @@ class LiveDisplay:
     that, so that a saved notebook shows it, too. Where nothing can be redrawn, such as in the log
     of a job, its ``str`` is printed every `PLAIN_SECONDS`. Text that is printed meanwhile, such as
     skorch's table, appears above the display in a terminal.
+
+    If the logger ``accelerando`` has level INFO, it gets the text as well, every `PLAIN_SECONDS`,
+    whether or not the display is enabled.
 
     Parameters
     ----------
@@ -56,8 +62,10 @@ class LiveDisplay:
         self._render: Callable[[], RenderableType] | None = None
         self._drawn_at = -math.inf
         self._notebook: Any = None  # the handle of an output that can be updated
+        self._logs, self._logged_at = False, -math.inf
 
     def __enter__(self) -> LiveDisplay:
+        self._logs, self._logged_at = log.isEnabledFor(logging.INFO), time.monotonic()
         if self.enabled:
             self._drawn_at = time.monotonic()
             console = self._console = self._console or Console()
@@ -89,6 +97,9 @@ class LiveDisplay:
             Draw at once.
         """
         self._render = render
+        if self._logs and (now or time.monotonic() - self._logged_at >= PLAIN_SECONDS):
+            self._logged_at = time.monotonic()
+            log.info("%s", render())
         passed = time.monotonic() - self._drawn_at
         if self._live is not None:
             if not now and passed < REFRESH_SECONDS:
@@ -114,6 +125,8 @@ class LiveDisplay:
         trace: TracebackType | None,
     ) -> None:
         render, self._render = self._render, None
+        if self._logs and self.keep and render is not None:
+            log.info("%s", render())
         if self._notebook is not None:
             shown = render if self.keep else None
             last = _for_notebook(shown()) if shown is not None else {"text/plain": ""}

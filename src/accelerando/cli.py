@@ -9,6 +9,7 @@ exit code.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,14 +30,16 @@ Train PyTorch models with adaptive batches, search hyperparameters, embed the an
 
 EPILOG = """\
 examples:
-  accelerando demo                      three ways to choose the batch size, one table, one figure
-  accelerando demo --output digits.svg  save the figure to another file
+  accelerando demo                      all three blocks in half a minute, one table, one figure
   accelerando plan --help               the time and cost of training on few and on many workers
   accelerando doctor                    check the installation and a cluster
   accelerando crowd demo                ask people on the web, with a live dashboard
   accelerando crowd plan --items 90     how many answers will my experiment need?
   accelerando crowd embed answers.csv   from answers to positions, with a figure
   accelerando demo --help               every option of a command
+
+Completion with Tab, in bash and zsh (other shells: register-python-argcomplete --help):
+  eval "$(register-python-argcomplete accelerando)"
 
 In Python it begins with:
   from accelerando import NeuralNetClassifier
@@ -46,19 +49,39 @@ In Python it begins with:
   help(NeuralNetClassifier)"""
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Show the default of every option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        default = action.default
+        shown = default is not None and not isinstance(default, bool) and default != ""
+        if not shown or default == argparse.SUPPRESS or not action.help:
+            return action.help
+        return f"{action.help} (default: %(default)s)"
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser with the subcommands of every part."""
     parser = argparse.ArgumentParser(
         prog="accelerando",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"accelerando {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for add_commands in PARTS:
         add_commands(commands)
+    _set_formatter(parser)
     return parser
+
+
+def _set_formatter(parser: argparse.ArgumentParser) -> None:
+    """Let a parser and its subcommands write their help alike."""
+    parser.formatter_class = _Help
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                _set_formatter(child)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,6 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 on success, 2 if the user has to change something, 130 after Ctrl-C.
     """
     parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     arguments = parser.parse_args(argv)
     if not hasattr(arguments, "run"):
         parser.print_help()

@@ -1,10 +1,7 @@
 """Panels of a training run: losses, batch sizes, learning rates and the legend."""
 
-import pytest
-
 from accelerando import plot
-from accelerando.plot._panels import Line, legend_with_results, outcome_name
-from accelerando.plot._style import figure_class
+from accelerando.plot._panels import Line, outcome_name
 from tests.plot.test_training import frame, labels
 
 
@@ -36,21 +33,11 @@ def line(**settings):
 
 def test_the_name_of_the_loss_says_which_loss_is_drawn():
     with_validation, without = line(), line(validated=False)
-    assert outcome_name("loss", None, [with_validation], "test") == "test loss"
+    assert outcome_name("loss", None, [with_validation], "test") == "test loss (dashed: training)"
     assert outcome_name("loss", None, [without], "test") == "training loss"
     both = outcome_name("loss", None, [with_validation, without], "test")
     assert both == "test loss (dashed: training)"
     assert outcome_name("score", "train_acc", [without], "test") == "training accuracy"
-
-
-@pytest.mark.parametrize(
-    ("score", "shown"),
-    [("valid_acc", "90.0 %, 18 updates, 0.30 s"), (None, "0.5, 18 updates, 0.30 s")],
-)
-def test_the_legend_has_the_result_of_each_run(score, shown):
-    panel = figure_class()().add_subplot()
-    legend_with_results(panel, [line()], score)
-    assert [text.get_text() for text in panel.get_legend().get_texts()] == [f"a\n{shown}"]
 
 
 def test_runs_with_equal_rates_stay_visible():

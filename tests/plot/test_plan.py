@@ -26,9 +26,10 @@ def test_a_plan_is_drawn_over_epochs():
 def test_a_price_replaces_the_worker_hours():
     found = plan(GeoDamp(10, 1, 5), **GROWING, price_per_worker_hour=2.0)
     figure = plot.plan(found)
-    assert labels(figure)[-1] == "price"
+    assert labels(figure)[-1] == "price ($)"
+    assert labels(plot.plan(found, currency="€"))[-1] == "price (€)"
     assert figure.axes[3].lines[0].get_ydata()[-1] == pytest.approx(found.price)
-    assert labels(plot.plan(compare(found, [1, 2]))) == ["hours", "price"]
+    assert labels(plot.plan(compare(found, [1, 2]))) == ["hours", "price ($)"]
 
 
 def test_a_comparison_is_drawn_over_workers_with_the_knee():

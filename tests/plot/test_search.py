@@ -11,7 +11,7 @@ from sklearn.datasets import make_classification
 from sklearn.linear_model import SGDClassifier
 
 from accelerando import plot
-from accelerando.plot._search import _heights
+from accelerando.plot._search import NO_SCORE, _heights, _two_lines, score_colors
 from accelerando.search import HyperbandSearchCV
 
 SPACES = [
@@ -35,8 +35,12 @@ def test_a_search_must_be_fitted():
 def test_the_figure_has_a_line_per_model(fitted):
     figure = plot.search(fitted)
     assert isinstance(figure, Figure)
-    calls, seconds, _, parameters = figure.axes
-    assert len(calls.lines) == len(seconds.lines) == len(parameters.lines) == 17
+    calls, seconds, best, parameters, bar = figure.axes
+    assert len(calls.lines) == len(seconds.lines) == 17 + 3  # a dot for each leader
+    assert len(parameters.lines) == 17 + 4  # a line for each parameter
+    assert bar.get_ylabel() == "final score"
+    assert all(panel.get_xlabel() for panel in figure.axes[:4])
+    assert all(panel.get_ylabel() for panel in (calls, seconds, best))
     assert [tick.get_text() for tick in parameters.get_xticklabels()] == [
         "alpha", "average", "l1_ratio", "penalty",
     ]  # fmt: skip
@@ -53,10 +57,38 @@ def test_the_best_score_never_falls_and_ignores_nan(fitted):
 
 
 def test_the_best_models_are_drawn_when_there_are_too_many(fitted):
-    (best,) = plot.search(fitted, max_models=1).axes[0].lines
+    best, _ = plot.search(fitted, max_models=1).axes[0].lines
     model = fitted.cv_results_["model_id"][fitted.best_index_]
     assert best.get_ydata()[-1] == fitted.model_history_[model][-1]["score"]
-    assert len(plot.search(fitted, max_models=5).axes[0].lines) == 5
+    assert len(plot.search(fitted, max_models=5).axes[0].lines) == 5 + 3
+
+
+def test_leaders_are_numbered_and_named(fitted):
+    figure = plot.search(fitted)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["3", "2", "1"]
+    (text,) = figure.axes[2].texts
+    first = fitted.cv_results_["model_id"][fitted.best_index_]
+    assert text.get_text().splitlines()[1] == f"1. {first}: {fitted.best_score_:.4g}"
+
+
+def test_the_color_is_the_score_and_models_without_one_are_gray():
+    colors, scale = score_colors([0.1, 0.5, 0.9, math.nan])
+    assert scale.norm(0.5) == 0.0
+    assert colors[0] == colors[1] != colors[2]
+    assert colors[3] == NO_SCORE
+    assert len(score_colors([math.nan])[0]) == 1
+
+
+def test_parameters_have_their_ranges(fitted):
+    texts = [text.get_text() for text in plot.search(fitted).axes[3].texts]
+    alphas = fitted.cv_results_["param_alpha"].compressed()
+    assert texts[:2] == [f"{min(alphas):.3g}", f"{max(alphas):.3g}"]
+    assert texts[-2:] == ["l1", "l2"]
+
+
+def test_long_names_are_broken_in_the_middle():
+    assert _two_lines("learning_rate_init") == "learning_\nrate_init"
+    assert _two_lines("alpha") == "alpha"
 
 
 def test_heights_of_parameters():

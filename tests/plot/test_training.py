@@ -5,6 +5,7 @@ import sys
 import pandas as pd
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from accelerando import NeuralNetRegressor, plot
 from accelerando.batch_size import GeoDamp
@@ -35,8 +36,11 @@ def labels(figure):
 
 
 def names(figure):
-    legends = [panel.get_legend() for panel in figure.axes if panel.get_legend()] + figure.legends
-    return [text.get_text().split("\n")[0] for text in legends[0].get_texts()]
+    """The labels at the ends of the batch sizes, from top to bottom, or those of the legend."""
+    if figure.legends:
+        return [text.get_text() for text in figure.legends[0].get_texts()]
+    (panel,) = [panel for panel in figure.axes if panel.get_ylabel() == "batch size"]
+    return [text.get_text().replace("\n", " ") for text in panel.texts]
 
 
 def test_rows_are_accuracy_and_loss_and_the_last_shows_what_the_policy_did():
@@ -44,7 +48,7 @@ def test_rows_are_accuracy_and_loss_and_the_last_shows_what_the_policy_did():
         ("validation accuracy", "epochs"),
         ("", "model updates"),
         ("", "seconds"),
-        ("validation loss", "epochs"),
+        ("validation loss (dashed: training)", "epochs"),
         ("", "model updates"),
         ("", "seconds"),
         ("batch size", "epochs"),
@@ -55,8 +59,8 @@ def test_rows_are_accuracy_and_loss_and_the_last_shows_what_the_policy_did():
 def test_every_run_is_drawn_in_every_panel_in_its_color():
     figure = plot.training({"a": frame(), "b": frame(updates=(1, 2, 3), sizes=(64, 64, 64))})
     assert names(figure) == ["a", "b"]
-    for panel in figure.axes[:8]:
-        assert len(curves(panel)) == 2
+    for number, panel in enumerate(figure.axes):
+        assert len(curves(panel)) == (4 if 3 <= number < 6 else 2)  # losses of both sets
         assert len({line.get_color() for line in panel.lines}) == 2
     assert figure.axes[1].lines[0].get_xdata().tolist() == [10, 15, 18]
     assert curves(figure.axes[6]) == [[16, 32, 64], [64, 64, 64]]
@@ -66,7 +70,7 @@ def test_columns_are_chosen_with_x():
     figure = plot.training(frame(), x="updates", held_out="test")
     assert labels(figure)[:2] == [
         ("test accuracy", "model updates"),
-        ("test loss", "model updates"),
+        ("test loss (dashed: training)", "model updates"),
     ]
     assert [label for _, label in labels(plot.training(frame(), x=("seconds", "epochs")))][:2] == [
         "seconds",
@@ -77,7 +81,7 @@ def test_columns_are_chosen_with_x():
 def test_runs_with_and_without_validation_share_a_figure():
     figure = plot.training(frame(), frame(validated=False))
     assert len(curves(figure.axes[0])) == 1
-    assert len(curves(figure.axes[3])) == 2
+    assert len(curves(figure.axes[3])) == 3
     assert figure.axes[3].get_ylabel() == "validation loss (dashed: training)"
 
 
@@ -118,9 +122,9 @@ def test_fitted_nets_are_named_by_their_policies(fitted, tmp_path):
 def test_policies_of_one_class_are_named_by_settings_and_by_number(fitted):
     small, large = fitted(GeoDamp(initial=4)), fitted(GeoDamp(initial=8))
     assert names(plot.training(small, large, large, x="epochs")) == [
-        "GeoDamp(initial=4, delay=5,",
-        "GeoDamp(initial=8, delay=5,",
-        "GeoDamp(initial=8, delay=5,",
+        "GeoDamp(initial=4, delay=5, factor=2)",
+        "GeoDamp(initial=8, delay=5, factor=2) (2)",
+        "GeoDamp(initial=8, delay=5, factor=2) (3)",
     ]
     assert names(plot.training(small, large, labels=["small", "large"])) == ["small", "large"]
 
@@ -139,6 +143,49 @@ def test_many_runs_repeat_colors_with_another_dash():
     assert first.get_color() == last.get_color()
     assert first.get_linestyle() != last.get_linestyle()
     assert len(names(figure)) == 8
+
+
+def test_runs_of_several_seeds_are_a_mean_and_a_band():
+    seeds = [frame(valid_acc=[0.5, 0.7, 0.9]), frame(valid_acc=[0.7, 0.9, 0.9]).head(2)]
+    figure = plot.training({"seeds": seeds, "one": frame()})
+    panel = figure.axes[0]
+    assert curves(panel)[0] == pytest.approx([0.6, 0.8])  # the epochs that both have
+    (band,) = panel.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (0.5, 0.9)
+    assert len(figure.axes[6].collections) == 0
+
+
+def test_ranks_are_drawn_if_there_were_several_and_no_panel_is_empty():
+    figure = plot.training(frame(ranks=[1, 2, 4]))
+    assert figure.axes[-1].get_ylabel() == "ranks"
+    assert curves(figure.axes[-1]) == [[1, 2, 4]]
+    for drawn in (
+        figure,
+        plot.training(frame(ranks=[1, 1, 1])),
+        plot.training(frame(), x="epochs"),
+    ):
+        assert all(curves(panel) for panel in drawn.axes)
+
+
+def test_ends_are_labeled_with_the_score():
+    figure = plot.training({"good": frame(), "bad": frame(valid_acc=[0.1, 0.1, 0.2])})
+    labeled = {text.get_text(): text.xy[1] for text in figure.axes[2].texts}
+    assert list(labeled) == ["good, 90.0 %", "bad, 20.0 %"]
+    assert labeled["good, 90.0 %"] > labeled["bad, 20.0 %"] + 0.5
+    assert not figure.legends
+
+
+def test_it_draws_into_a_part_of_a_figure_of_the_user():
+    whole = Figure()
+    left, right = whole.subfigures(1, 2)
+    assert plot.training(frame(), figure=left) is left
+    assert len(left.axes) == 8
+    assert right.axes == []
+    with pytest.raises(
+        TypeError, match=r"'figure' parameter must be a Figure or SubFigure.*Got int"
+    ):
+        plot.training(frame(), figure=3)
 
 
 def test_no_backend_is_chosen_and_pyplot_stays_out(tmp_path):

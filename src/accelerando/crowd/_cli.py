@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 
 from accelerando._validation import check_integer, check_number, parameter_error
 from accelerando.crowd._embedding import OrdinalEmbedding
-from accelerando.crowd._figure import draw_embedding
 from accelerando.crowd._metrics import accuracy_band
 from accelerando.crowd._noise import TSTE, NoiseModel
 from accelerando.crowd._plan import plan
@@ -25,8 +25,17 @@ _PROBLEMS_SHOWN = 20
 _ENOUGH_RANDOM = 50
 
 
-def run_embed(options: argparse.Namespace) -> int:
-    """Read answers, print the held-out accuracy, fit all answers, write positions and figure."""
+def run_embed(options: argparse.Namespace, draw: Callable[..., None]) -> int:
+    """Read answers, print the held-out accuracy, fit all answers, write positions and figure.
+
+    Parameters
+    ----------
+    options : Namespace
+        Of ``accelerando crowd embed``.
+    draw : callable
+        Called with a path, positions and settings of :func:`accelerando.plot.embedding`; this
+        package does not import figures.
+    """
     try:
         lapse = _lapse(options.lapse)
         noise = _noise(options.noise, options.alpha)
@@ -49,10 +58,12 @@ def run_embed(options: argparse.Namespace) -> int:
         if model.choice_ is not None:
             _say(f"chosen: {model.choice_.reason}")
         _say(f"loss {model.loss_:.4f} after {model.n_iter_} steps, lapse rate {model.lapse_:.3f}")
-        _write_positions(options.output, answers, model)
+        unsure = _uncertainty(answers, model)
+        _write_positions(options.output, answers, model, unsure)
         print(f"positions: {options.output}")
         if not options.no_picture:
-            _picture(options.picture or options.output.with_suffix(".png"), answers, model)
+            path = options.picture or options.output.with_suffix(".png")
+            _picture(path, answers, model, unsure, draw)
     except (ValueError, TypeError, OSError) as error:
         return _fail(str(error))
     return 0
@@ -139,13 +150,16 @@ def _fair(answers: Answers) -> NDArray[np.bool_]:
     return np.ones(len(answers.triplets), dtype=bool)
 
 
-def _write_positions(path: Path, answers: Answers, model: OrdinalEmbedding) -> None:
+def _uncertainty(answers: Answers, model: OrdinalEmbedding) -> Array:
+    if not model.noise_.probabilistic:
+        return np.full(len(model.embedding_), np.nan)
+    return position_uncertainty(
+        model.embedding_, answers.triplets, model.noise_, lapse=model.lapse_, ridge=model.ridge_
+    )
+
+
+def _write_positions(path: Path, answers: Answers, model: OrdinalEmbedding, unsure: Array) -> None:
     positions = model.embedding_
-    unsure = np.full(len(positions), np.nan)
-    if model.noise_.probabilistic:
-        unsure = position_uncertainty(
-            positions, answers.triplets, model.noise_, lapse=model.lapse_, ridge=model.ridge_
-        )
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
         axes = [f"x{k + 1}" for k in range(positions.shape[1])]
@@ -156,12 +170,15 @@ def _write_positions(path: Path, answers: Answers, model: OrdinalEmbedding) -> N
             writer.writerow([item, *name, *(f"{value:.6g}" for value in place), told])
 
 
-def _picture(path: Path, answers: Answers, model: OrdinalEmbedding) -> None:
+def _picture(
+    path: Path, answers: Answers, model: OrdinalEmbedding, unsure: Array, draw: Callable[..., None]
+) -> None:
     title = f"{len(answers.items)} items, {len(answers.triplets):,} answers"
+    labels = [answers.names.get(item) or str(item) for item in answers.items]
     try:
-        draw_embedding(model.embedding_, path, labels=answers.items, title=title)
-    except ImportError:
-        _say("No figure: matplotlib is missing. Install it with pip install 'accelerando[plot]'.")
+        draw(path, model.embedding_, labels=labels, uncertainty=unsure, title=title)
+    except ImportError as error:
+        _say(f"No figure was saved. {error}")
         return
     print(f"picture: {path}")
 

@@ -25,7 +25,7 @@ def add_commands(commands: Any) -> None:
         metavar="SECONDS",
         type=float,
         default=10.0,
-        help="seconds to wait for the scheduler, and for a worker (default: %(default)s)",
+        help="seconds to wait for the scheduler, and for a worker",
     )
     parser.add_argument(
         "--memory",

@@ -16,6 +16,7 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 
 from accelerando._validation import is_integer
+from accelerando.estimators._epoch_table import EpochTable
 from accelerando.estimators._probe import UNKNOWN
 
 PIECES = ("batch_size", "compression", "sync")  # parameters with parameters, such as sync__period
@@ -83,6 +84,12 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         self.checkpoint_best = checkpoint_best
         self.monitors = monitors
         self.policies = policies
+
+    @property
+    def _default_callbacks(self) -> list[tuple[str, Any]]:
+        """Skorch's callbacks, with our columns in the table of epochs."""
+        found = super()._default_callbacks
+        return [(name, EpochTable() if name == "print_log" else one) for name, one in found]
 
     # -- parameters -------------------------------------------------------------------------------
 

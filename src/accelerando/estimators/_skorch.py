@@ -17,7 +17,7 @@ import skorch
 import torch
 from scipy import sparse
 from sklearn.utils.metadata_routing import process_routing
-from skorch.callbacks import Callback, PrintLog, ProgressBar
+from skorch.callbacks import Callback, ProgressBar
 from skorch.dataset import Dataset as SkorchDataset
 from skorch.utils import is_pandas_ndframe
 from torch import nn
@@ -28,6 +28,7 @@ from accelerando._engine.data.feed import Batch, Feed, Rows, choose_feed, leaves
 from accelerando._engine.model import Components, has_own_step, needs_closure, offers_closure
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._engine.step import largest_number
+from accelerando.estimators._epoch_table import prints_for_nobody
 
 if TYPE_CHECKING:
     from accelerando._engine.runtime.progress import Progress
@@ -169,7 +170,7 @@ class CallbacksByEvent:
             self._known[event] = [
                 callback
                 for _, callback in callbacks
-                if acts(callback, event) and not _prints_for_nobody(callback, verbose)
+                if acts(callback, event) and not prints_for_nobody(callback, verbose)
             ]
         return self._known[event]
 
@@ -180,11 +181,6 @@ def acts(callback: Any, event: str) -> bool:
     function = getattr(method, "__func__", method)  # of a mock, the mock
     # The first is skorch's own, and does nothing; others may be marked as idle.
     return function is not getattr(Callback, event) and getattr(function, "is_idle", 0) is not True
-
-
-def _prints_for_nobody(callback: Callback, verbose: Any) -> bool:
-    """Return True if a callback would format a table only to discard it, which takes long."""
-    return type(callback) is PrintLog and callback.sink is print and not verbose
 
 
 def counting(callback: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from accelerando.plot._style import COLORS, INK, clean, figure_class, headline, log_if_wide
+from accelerando.plot._style import COLORS, INK, canvas, clean, headline, log_if_wide
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _COUNTS = ("averagings", "synchronisations")  # the second in frames of earlier versions
 
 
-def averaging(run: Any, *, title: str | None = None) -> Figure:
+def averaging(run: Any, *, title: str | None = None, figure: Any = None) -> Figure:
     """Draw the spread of the ranks' parameters and the period between two averagings.
 
     These are Figures 2 and 3 of the paper on adaptive periodic averaging. The first panel shows
@@ -27,6 +27,8 @@ def averaging(run: Any, *, title: str | None = None) -> Figure:
         Trained with a strategy of :mod:`accelerando.sync` that averages parameters.
     title : str, optional
         The title of the figure.
+    figure : Figure or SubFigure of matplotlib, optional
+        Where to draw. Default: a new figure.
 
     Returns
     -------
@@ -53,7 +55,7 @@ def averaging(run: Any, *, title: str | None = None) -> Figure:
             f"{type(run).__name__} without a column 'averagings' instead."
         )
     drift, label = _drift(frame)
-    figure: Figure = figure_class()(figsize=(8.0, 3.2), layout="constrained")
+    figure = canvas(figure, 8.0, 3.2)
     upper, lower = figure.subplots(1, 2)
     upper.plot(drift["update"], drift["spread"], color=COLORS[0], lw=1.2)
     upper.set_ylabel(label)
@@ -69,7 +71,7 @@ def averaging(run: Any, *, title: str | None = None) -> Figure:
         clean(panel)
         panel.set_xlabel("model updates")
     headline(figure, title)
-    return figure
+    return figure  # type: ignore[no-any-return]
 
 
 def _drift(frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from accelerando.plot._style import clean, integer_ticks, log_if_wide, thousands
+from accelerando.plot._style import (
+    clean,
+    integer_ticks,
+    label_ends,
+    log_if_wide,
+    percent,
+    thousands,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,27 +30,41 @@ ACCURACIES = ("valid_acc", "train_acc")
 
 
 class Line(NamedTuple):
-    """One run: its label, its frame, and how it is drawn."""
+    """One run, or the runs of several seeds: label, frame of means, and how it is drawn.
+
+    Attributes
+    ----------
+    low, high : DataFrame or None
+        Smallest and largest values over the seeds, in the rows of `frame`.
+    """
 
     label: str
     frame: pd.DataFrame
     color: str
     dash: str
+    low: pd.DataFrame | None = None
+    high: pd.DataFrame | None = None
 
 
 def draw_outcome(
     panel: Axes, kind: str, score: str | None, axis: tuple[str, str], lines: Sequence[Line]
 ) -> None:
-    """Draw the score or the loss of all runs against one axis."""
+    """Draw the score or the losses of all runs against one axis."""
     column, axis_name = axis
     drawn: list[float] = []
     for run in lines:
-        name = _loss_of(run) if kind == "loss" else str(score)
-        if name not in run.frame:
-            continue
-        dash = "--" if name == "train_loss" else run.dash
-        _curve(panel, run.frame[column], run.frame[name], run, dash)
-        drawn += _values([run], name)
+        for name in _columns(kind, score, run):
+            training = name == "train_loss" and kind == "loss"
+            _band(panel, run, column, name)
+            _curve(
+                panel,
+                run.frame[column],
+                run.frame[name],
+                run,
+                "--" if training else run.dash,
+                width=1.1 if training and "valid_loss" in run.frame else 1.8,
+            )
+            drawn += _values([run], name)
     clean(panel)
     panel.set_xlabel(axis_name)
     if column == "epoch":
@@ -51,10 +72,47 @@ def draw_outcome(
     else:
         panel.set_xlim(left=0)
         panel.xaxis.set_major_formatter(thousands)
+        panel.xaxis.set_major_locator(_few_ticks())
     if kind == "loss":
         log_if_wide(panel, drawn)
     elif str(score).endswith("_acc"):
-        panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g} %")
+        panel.yaxis.set_major_formatter(percent)
+
+
+def label_outcome(panel: Axes, kind: str, score: str | None, lines: Sequence[Line]) -> None:
+    """Write the names of the runs, and their final scores, next to their ends."""
+    ends = []
+    for run in lines:
+        names = _columns(kind, score, run)
+        values = _values([run], names[0]) if names else []
+        if values:
+            ends.append(
+                (f"{_wrap(run.label)}{_final(kind, score, values[-1])}", run.color, values[-1])
+            )
+    label_ends(panel, ends)
+
+
+def _final(kind: str, score: str | None, value: float) -> str:
+    if kind == "loss":
+        return ""
+    return f", {100 * value:.1f} %" if str(score).endswith("_acc") else f", {value:.4g}"
+
+
+def _columns(kind: str, score: str | None, run: Line) -> list[str]:
+    names = ["valid_loss", "train_loss"] if kind == "loss" else [str(score)]
+    return [name for name in names if name in run.frame]
+
+
+def _band(panel: Axes, run: Line, x: str, y: str) -> None:
+    if run.low is not None and run.high is not None and y in run.low:
+        band: Any = {"color": run.color, "alpha": 0.15, "lw": 0}
+        panel.fill_between(run.frame[x], run.low[y], run.high[y], **band)
+
+
+def _few_ticks() -> Any:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(nbins=5)
 
 
 def outcome_name(kind: str, score: str | None, lines: Sequence[Line], held_out: str) -> str:
@@ -63,14 +121,10 @@ def outcome_name(kind: str, score: str | None, lines: Sequence[Line], held_out: 
         return {"valid_acc": f"{held_out} accuracy", "train_acc": "training accuracy"}.get(
             str(score), str(score)
         )
-    names = {_loss_of(run) for run in lines}
+    names = {name for run in lines for name in _columns("loss", None, run)}
     if names == {"train_loss"}:
         return "training loss"
     return f"{held_out} loss" if len(names) == 1 else f"{held_out} loss (dashed: training)"
-
-
-def _loss_of(run: Line) -> str:
-    return "valid_loss" if "valid_loss" in run.frame else "train_loss"
 
 
 def draw_batch_size(panel: Axes, lines: Sequence[Line]) -> None:
@@ -101,6 +155,25 @@ def draw_lr(panel: Axes, lines: Sequence[Line]) -> None:
         panel.set_ylim(0, 1.15 * max(rates) or 1)
     panel.set(xlabel="epochs", ylabel="learning rate")
     _epoch_axis(panel, lines)
+
+
+def draw_ranks(panel: Axes, lines: Sequence[Line]) -> None:
+    """Draw the numbers of ranks of all runs against epochs."""
+    for run in lines:
+        if "ranks" in run.frame:
+            _curve(panel, run.frame["epoch"], run.frame["ranks"], run, run.dash, steps=True)
+    clean(panel)
+    panel.set_ylim(0, 1.15 * max(_values(lines, "ranks")))
+    panel.set(xlabel="epochs", ylabel="ranks")
+    integer_ticks(panel, "y")
+    _epoch_axis(panel, lines)
+
+
+def label_batch_sizes(panel: Axes, lines: Sequence[Line]) -> None:
+    """Write the names of the runs next to their last batch sizes."""
+    label_ends(
+        panel, [(_wrap(run.label), run.color, _values([run], "batch_size")[-1]) for run in lines]
+    )
 
 
 def _curve(
@@ -136,34 +209,7 @@ def _handles(lines: Sequence[Line]) -> list[Any]:
 
 
 def _wrap(label: str) -> str:
-    return "\n".join(wrap(label, 34)) or label
-
-
-def legend_with_results(panel: Axes, lines: Sequence[Line], score: str | None) -> None:
-    """Draw the legend in a cell of the grid, with the result of each run."""
-    panel.axis("off")
-    handles = _handles(lines)
-    for handle, run in zip(handles, lines, strict=True):
-        handle.set_label(f"{handle.get_label()}\n{_result(run, score)}")
-    panel.legend(
-        handles=handles,
-        loc="center left",
-        frameon=False,
-        fontsize=10,
-        labelspacing=1.1,
-        labelcolor="linecolor",
-        borderaxespad=0,
-    )
-
-
-def _result(run: Line, score: str | None) -> str:
-    last = run.frame.iloc[-1]
-    column = score if score is not None and score in run.frame else _loss_of(run)
-    parts = [f"{thousands(last['updates'])} updates", f"{float(last['seconds']):.2f} s"]
-    if column in run.frame:
-        value = float(last[column])
-        parts.insert(0, f"{100 * value:.1f} %" if column.endswith("_acc") else f"{value:.4g}")
-    return ", ".join(parts)
+    return "\n".join(wrap(label, 24)) or label
 
 
 def legend_below(figure: Figure, lines: Sequence[Line]) -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from accelerando._validation import parameter_error
 from accelerando.cost import Comparison, Plan
-from accelerando.plot._style import COLORS, INK, clean, figure_class, integer_ticks, thousands
+from accelerando.plot._style import COLORS, INK, canvas, clean, integer_ticks, thousands
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def plan(planned: Plan | Comparison) -> Figure:
+def plan(planned: Plan | Comparison, *, currency: str = "$", figure: Any = None) -> Figure:
     """Draw a plan over epochs, or a comparison over numbers of workers.
 
     The figure of a plan shows batch size, workers, time and worker-hours against epochs. The figure
@@ -24,6 +24,10 @@ def plan(planned: Plan | Comparison) -> Figure:
     planned : Plan or Comparison
         The result of :func:`accelerando.cost.plan`, :func:`accelerando.cost.replan` or
         :func:`accelerando.cost.compare`.
+    currency : str
+        The currency of the price.
+    figure : Figure or SubFigure of matplotlib, optional
+        Where to draw. Default: a new figure.
 
     Returns
     -------
@@ -41,9 +45,9 @@ def plan(planned: Plan | Comparison) -> Figure:
     ['max_workers', 'max_workers']
     """
     if isinstance(planned, Comparison):
-        return _draw_comparison(planned)
+        return _draw_comparison(planned, currency, figure)
     if isinstance(planned, Plan):
-        return _draw_plan(planned)
+        return _draw_plan(planned, currency, figure)
     raise TypeError(
         str(
             parameter_error(
@@ -53,9 +57,9 @@ def plan(planned: Plan | Comparison) -> Figure:
     )
 
 
-def _draw_plan(planned: Plan) -> Figure:
+def _draw_plan(planned: Plan, currency: str, figure: Any) -> Figure:
     frame = planned.frame()
-    figure: Figure = figure_class()(figsize=(9, 5.2), layout="constrained")
+    figure = canvas(figure, 9, 5.2)
     panels = figure.subplots(2, 2)
     priced = "price" in frame
     drawn = [
@@ -63,7 +67,7 @@ def _draw_plan(planned: Plan) -> Figure:
         ("workers", frame["workers"], True),
         ("hours", frame["seconds"] / 3600, False),
         (
-            "price" if priced else "worker-hours",
+            f"price ({currency})" if priced else "worker-hours",
             frame["price"] if priced else frame["worker_seconds"] / 3600,
             False,
         ),
@@ -72,33 +76,45 @@ def _draw_plan(planned: Plan) -> Figure:
         style = "steps-mid" if steps else "default"
         panel.plot(frame["epoch"], values, color=color, lw=2, drawstyle=style)
         _finish(panel, "epochs", name)
+        if name == "workers":
+            integer_ticks(panel, "y")
         if steps and values.max() >= 4 * values.min():
             panel.set_yscale("log", base=2)
             panel.yaxis.set_major_formatter(thousands)
-        elif not steps:
-            panel.set_ylim(bottom=0)
-    return figure
+        else:
+            panel.set_ylim(0, 1.15 * float(values.max()) or 1)
+    return figure  # type: ignore[no-any-return]
 
 
-def _draw_comparison(comparison: Comparison) -> Figure:
+def _draw_comparison(comparison: Comparison, currency: str, figure: Any) -> Figure:
     frame = comparison.frame()
-    figure: Figure = figure_class()(figsize=(9, 3), layout="constrained")
+    figure = canvas(figure, 9, 3)
     priced = bool(frame["price"].notna().all())
     work = frame["price"].astype(float) if priced else frame["worker_seconds"] / 3600
     knee = frame["knee"].to_numpy()
-    drawn = [("hours", frame["seconds"] / 3600), ("price" if priced else "worker-hours", work)]
+    drawn = [
+        ("hours", frame["seconds"] / 3600),
+        (f"price ({currency})" if priced else "worker-hours", work),
+    ]
     for panel, (name, values), color in zip(figure.subplots(1, 2), drawn, COLORS, strict=False):
         panel.plot(frame["max_workers"], values, "o-", color=color, lw=2, ms=4)
         panel.plot(
-            frame["max_workers"][knee], values[knee], "o", ms=12, mfc="none", mec=INK, label="knee"
+            frame["max_workers"][knee],
+            values[knee],
+            "o",
+            ms=12,
+            mfc="none",
+            mec=INK,
         )
-        panel.set_ylim(bottom=0)
-        panel.legend(frameon=False)
+        place = (float(frame["max_workers"][knee].iloc[0]), float(values[knee].iloc[0]))
+        panel.annotate("knee", place, (8, 8), textcoords="offset points", color=INK)
+        panel.set_ylim(0, 1.15 * float(values.max()) or 1)
         _finish(panel, "max_workers", name)
-    return figure
+    return figure  # type: ignore[no-any-return]
 
 
 def _finish(panel: Any, x: str, y: str) -> None:
     clean(panel)
     integer_ticks(panel)
-    panel.set(xlabel=x, ylabel=y)
+    panel.set_xlabel(x)
+    panel.set_ylabel(y, parse_math=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from accelerando._validation import parameter_error
-from accelerando.plot._style import COLORS, clean, figure_class, headline, log_if_wide
+from accelerando.plot._style import COLORS, canvas, clean, headline, label_ends, log_if_wide
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +28,9 @@ _NOT_DRAWN = (
 )
 
 
-def signals(run: Any, names: Sequence[str] | None = None, *, title: str | None = None) -> Figure:
+def signals(
+    run: Any, names: Sequence[str] | None = None, *, title: str | None = None, figure: Any = None
+) -> Figure:
     """Draw the signals of a run against model updates, one panel for each.
 
     Parameters
@@ -37,10 +39,12 @@ def signals(run: Any, names: Sequence[str] | None = None, *, title: str | None =
         The run to draw.
     names : sequence of str, optional
         Columns of ``updates_frame()``. Default: loss, batch size, learning rate, ranks and all
-        signals of monitors. The panel of the noise scale also shows its lower bound and the batch
-        size.
+        signals of monitors. The panel of the noise scale also shows an interval of 95 % and the
+        batch size.
     title : str, optional
         The title of the figure.
+    figure : Figure or SubFigure of matplotlib, optional
+        Where to draw. Default: a new figure.
 
     Returns
     -------
@@ -65,31 +69,36 @@ def signals(run: Any, names: Sequence[str] | None = None, *, title: str | None =
     chosen = _chosen(frame, names)
     columns = min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)
-    figure: Figure = figure_class()(figsize=(3.8 * columns, 2.3 * rows + 0.5), layout="constrained")
+    figure = canvas(figure, max(5.0, 3.8 * columns), 2.3 * rows + 0.5)
     grid = figure.add_gridspec(rows, columns)
     for number, name in enumerate(chosen):
         panel = figure.add_subplot(grid[number // columns, number % columns])
-        panel.plot(frame["update"], frame[name], color=COLORS[0], lw=1.4)
-        if name == "noise_scale":
-            _with_bounds(panel, frame)
+        # Some signals are known in some updates only, such as the spread before an averaging.
+        known = frame[frame[name].notna()]
+        panel.plot(known["update"], known[name], color=COLORS[0], lw=1.4)
         clean(panel)
         log_if_wide(panel, [float(v) for v in frame[name].dropna()])
         panel.set(xlabel="model updates", ylabel=name.replace("_", " "))
+        if name == "noise_scale":
+            _with_interval(panel, frame)
     headline(figure, title)
-    return figure
+    return figure  # type: ignore[no-any-return]
 
 
-def _with_bounds(panel: Any, frame: pd.DataFrame) -> None:
-    drawn = False
-    for name, color, label in (
-        ("noise_scale_low", COLORS[5], "at least"),
-        ("batch_size", COLORS[1], "batch size"),
-    ):
-        if name in frame.columns:
-            panel.plot(frame["update"], frame[name], color=color, lw=1.0, label=label)
-            drawn = True
-    if drawn:
-        panel.legend(frameon=False, fontsize=8, labelcolor="linecolor")
+def _with_interval(panel: Any, frame: pd.DataFrame) -> None:
+    """Add the interval of the noise scale and the batch size, with labels at their ends."""
+    scale = frame["noise_scale"]
+    ends = [("noise scale", COLORS[0], float(scale.dropna().iloc[-1]))] if scale.any() else []
+    if "noise_scale_error" in frame.columns:  # relative, see monitor.GradientNoiseScale
+        error = 1.96 * frame["noise_scale_error"] * scale
+        known = error.notna() & (error < float("inf"))
+        low, high = (scale - error).clip(lower=0.0), scale + error
+        band = {"color": COLORS[0], "alpha": 0.15, "lw": 0}
+        panel.fill_between(frame["update"][known], low[known], high[known], **band)
+    if "batch_size" in frame.columns:
+        panel.plot(frame["update"], frame["batch_size"], color=COLORS[1], lw=1.4)
+        ends.append(("batch size", COLORS[1], float(frame["batch_size"].iloc[-1])))
+    label_ends(panel, ends, gap=0.12)
 
 
 def _chosen(frame: pd.DataFrame, names: Sequence[str] | None) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,14 +17,104 @@ DASHES = ("-", "--", ":")  # for the eighth curve and later, when the colors rep
 
 
 def figure_class() -> type[Figure]:
-    """Return matplotlib's Figure; raise an error that names the extra if it is not installed."""
+    """Return our Figure; raise an error that names the extra if matplotlib is not installed."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise ImportError(
             "Figures need matplotlib, which is not installed: pip install 'accelerando[plot]'"
         ) from error
-    return Figure
+    from accelerando.plot._figure import NotebookFigure
+
+    return NotebookFigure
+
+
+def canvas(figure: Any, width: float, height: float) -> Any:
+    """Return the figure that a user passed, or a new one of this size in inches."""
+    kind = figure_class()
+    if figure is None:
+        return kind(figsize=(width, height), layout="constrained")
+    if not hasattr(figure, "add_gridspec"):
+        raise TypeError(
+            "The 'figure' parameter must be a Figure or SubFigure of matplotlib. Got "
+            f"{type(figure).__name__} instead."
+        )
+    return figure
+
+
+def single_panel(ax: Any, width: float, height: float) -> tuple[Any, Any]:
+    """Return the figure and the panel: those of a user's ``ax``, or new ones."""
+    kind = figure_class()
+    if ax is None:
+        figure = kind(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots()
+    if not hasattr(ax, "get_figure"):
+        raise TypeError(
+            f"The 'ax' parameter must be Axes of matplotlib. Got {type(ax).__name__} instead."
+        )
+    return ax.get_figure(), ax
+
+
+def label_ends(panel: Axes, ends: Sequence[tuple[str, str, float]], *, gap: float = 0.09) -> None:
+    """Write labels at the right of a panel, next to the ends of its curves, without overlaps.
+
+    Parameters
+    ----------
+    panel : Axes
+        A panel whose limits are final.
+    ends : sequence of (label, color, y)
+        The curves; y is the last value.
+    gap : float
+        The distance of two lines of text, as a share of the panel's height.
+    """
+    known = [end for end in ends if math.isfinite(end[2])]
+    shown: Any = panel.transData.transform([(1.0, y) for _, _, y in known]) if known else []
+    heights = [panel.transAxes.inverted().transform(point)[1] for point in shown]
+    for (label, color, _), height in zip(known, spread(heights, gap), strict=True):
+        panel.annotate(
+            label,
+            (1.02, height),
+            xycoords="axes fraction",
+            color=color,
+            va="center",
+            fontsize=9,
+            annotation_clip=False,
+            parse_math=False,  # a dollar sign in a name is not LaTeX
+        )
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Return heights in [0, 1] in the same order that are at least `gap` apart, if they fit.
+
+    >>> [round(height, 2) for height in spread([0.5, 0.52, 0.9], 0.1)]
+    [0.46, 0.56, 0.9]
+    """
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    gap = min(gap, 1.0 / max(1, len(heights) - 1))
+    groups: list[tuple[float, list[int]]] = []  # (mean height, members), from bottom to top
+    for i in order:
+        mean, members = min(1.0, max(0.0, heights[i])), [i]
+        while groups and _top(*groups[-1], gap) + gap > _bottom(mean, members, gap):
+            below, others = groups.pop()
+            total = below * len(others) + mean * len(members)
+            members = others + members
+            mean = total / len(members)
+            half = gap * (len(members) - 1) / 2
+            mean = min(1.0 - half, max(half, mean))
+        groups.append((mean, members))
+    found = [0.0] * len(heights)
+    for mean, members in groups:
+        for place, i in enumerate(members):
+            found[i] = _bottom(mean, members, gap) + place * gap
+    return found
+
+
+def _bottom(mean: float, members: Sequence[int], gap: float) -> float:
+    return mean - gap * (len(members) - 1) / 2
+
+
+def _top(mean: float, members: Sequence[int], gap: float) -> float:
+    return mean + gap * (len(members) - 1) / 2
 
 
 def headline(figure: Figure, title: str | None) -> None:
@@ -55,11 +146,12 @@ def log_if_wide(panel: Axes, values: Sequence[float]) -> None:
         panel.yaxis.set_minor_formatter(NullFormatter())
 
 
-def integer_ticks(panel: Axes) -> None:
-    """Put the ticks of the x axis at integers."""
+def integer_ticks(panel: Axes, axis: str = "x") -> None:
+    """Put the ticks of an axis at integers."""
     from matplotlib.ticker import MaxNLocator
 
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    chosen = panel.xaxis if axis == "x" else panel.yaxis
+    chosen.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
 
 def thousands(value: float, position: float = 0) -> str:
@@ -69,3 +161,12 @@ def thousands(value: float, position: float = 0) -> str:
     ('12,500', '0.05')
     """
     return f"{value:,.6g}"
+
+
+def percent(value: float, position: float = 0) -> str:
+    """Return a share as a percentage.
+
+    >>> percent(0.985)
+    '98.5 %'
+    """
+    return f"{100 * value:.4g} %"

@@ -15,20 +15,23 @@ from accelerando.plot._panels import (
     draw_batch_size,
     draw_lr,
     draw_outcome,
+    draw_ranks,
+    label_batch_sizes,
+    label_outcome,
     legend_below,
-    legend_with_results,
     outcome_name,
 )
-from accelerando.plot._style import COLORS, DASHES, figure_class, headline
+from accelerando.plot._style import COLORS, DASHES, canvas, headline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
+LABELED = 6  # more runs than these get a legend
 NEEDED = ("epoch", "updates", "seconds", "batch_size", "lr")
 
-Named = tuple[str, pd.DataFrame]
+Named = tuple[str, list[pd.DataFrame]]
 
 
 def training(
@@ -38,18 +41,19 @@ def training(
     score: str | None = None,
     held_out: str = "validation",
     title: str | None = None,
+    figure: Any = None,
 ) -> Figure:
-    """Draw score, loss, batch size and learning rate of one or several runs.
+    """Draw score, losses, batch size and learning rate of one or several runs.
 
-    The upper rows show score and loss against epochs, model updates and seconds. The lowest row
-    shows batch size and learning rate against epochs. Score and loss are those of the validation
-    set of ``train_split``. Without one there is no score, and the loss is the training loss,
-    dashed.
+    The upper rows show score and losses against epochs, model updates and seconds: those of the
+    validation set of ``train_split``, and the training loss, dashed. The lowest row shows batch
+    size, learning rate and, if there were several, ranks against epochs.
 
     Parameters
     ----------
     *runs : fitted estimators, their ``history_frame()``, or dictionaries from label to either
-        The runs to draw.
+        The runs to draw. A list in a dictionary has the runs of several seeds: the figure shows
+        their mean and a band from the smallest to the largest value.
     labels : sequence of str, optional
         A name for each run. Default: an estimator is named by its batch-size policy, and the runs
         of a dictionary by their keys.
@@ -63,12 +67,13 @@ def training(
         them.
     title : str, optional
         The title of the figure.
+    figure : Figure or SubFigure of matplotlib, optional
+        Where to draw. Default: a new figure.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Save it with ``figure.savefig("run.png")``; a notebook shows it after
-        ``%matplotlib inline``.
+        Save it with ``figure.savefig("run.png")``. A notebook shows it.
 
     Examples
     --------
@@ -85,29 +90,35 @@ def training(
     lines = _lines(runs, labels)
     score = _score(score, lines)
     upper = ["score", "loss"] if score else ["loss"]
-    n_columns = max(2, len(columns))
-    height = 2.5 * (len(upper) + 1) + 0.9
-    figure: Figure = figure_class()(figsize=(3.6 * n_columns, height), layout="constrained")
-    grid = figure.add_gridspec(len(upper) + 1, n_columns)
+    has_ranks = any("ranks" in run.frame and run.frame["ranks"].max() > 1 for run in lines)
+    lowest = [draw_batch_size, draw_lr, *([draw_ranks] if has_ranks else [])]
+    width = max(2, len(columns), len(lowest))
+    figure = canvas(figure, 3.4 * width + 0.8, 2.4 * (len(upper) + 1) + 0.6)
+    grid = figure.add_gridspec(len(upper) + 1, 1)
+    labeled = len(lines) <= LABELED
     for row, kind in enumerate(upper):
         first: Axes | None = None
+        cells = grid[row].subgridspec(1, len(columns))
         for column, name in enumerate(columns):
-            panel = figure.add_subplot(grid[row, column], sharey=first)
-            first = first or panel
+            panel = figure.add_subplot(cells[column], sharey=first)
             draw_outcome(panel, kind, score, AXES[name], lines)
-            if column == 0:
+            if first is None:
+                first = panel
                 panel.set_ylabel(outcome_name(kind, score, lines, held_out))
             else:
                 panel.tick_params(which="both", labelleft=False)
-    draw_batch_size(figure.add_subplot(grid[-1, 0]), lines)
-    draw_lr(figure.add_subplot(grid[-1, 1]), lines)
-    figure.align_ylabels()
-    headline(figure, title)
-    if n_columns == 3 and len(lines) <= 6:
-        legend_with_results(figure.add_subplot(grid[-1, 2]), lines, score)
+        if labeled:
+            label_outcome(panel, kind, score, lines)
+    cells = grid[-1].subgridspec(1, len(lowest))
+    panels = [figure.add_subplot(cells[column]) for column in range(len(lowest))]
+    for panel, draw in zip(panels, lowest, strict=True):
+        draw(panel, lines)
+    if labeled:
+        label_batch_sizes(panels[0], lines)
     else:
         legend_below(figure, lines)
-    return figure
+    headline(figure, title)
+    return figure  # type: ignore[no-any-return]
 
 
 def _columns(x: str | Sequence[str]) -> list[str]:
@@ -133,21 +144,33 @@ def _lines(runs: Sequence[Any], labels: Sequence[str] | None) -> list[Line]:
             raise parameter_error("training", "labels", allowed, labels)
         if any(isinstance(run, Mapping) for run in runs):
             raise ValueError("The keys of a dictionary are its labels: leave out labels=.")
-        found = [(str(name), frame) for name, (_, frame) in zip(labels, found, strict=True)]
+        found = [(str(name), frames) for name, (_, frames) in zip(labels, found, strict=True)]
     return [
-        Line(label, frame, COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)])
-        for i, (label, frame) in enumerate(found)
+        _line(label, frames, COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)])
+        for i, (label, frames) in enumerate(found)
     ]
 
 
+def _line(label: str, frames: list[pd.DataFrame], color: str, dash: str) -> Line:
+    """Return one run as it is, or the mean of several over the epochs that all have."""
+    if len(frames) == 1:
+        return Line(label, frames[0], color, dash)
+    numbers = [frame.select_dtypes("number") for frame in frames]
+    epochs = pd.concat(numbers).groupby("epoch", as_index=False)
+    shared = (epochs.size()["size"] == len(frames)).to_numpy()
+    mean, low, high = (found[shared] for found in (epochs.mean(), epochs.min(), epochs.max()))
+    return Line(label, mean, color, dash, low, high)
+
+
 def _frames(run: Any, position: int) -> Iterator[Named]:
-    """Yield label and frame of one argument, or of every item if it is a dictionary."""
+    """Yield label and frames of one argument, or of every item if it is a dictionary."""
     if isinstance(run, Mapping):
         for label, part in run.items():
-            yield str(label), _frame(part, f"runs[{label!r}]")
+            seeds = part if isinstance(part, list | tuple) and part else [part]
+            yield str(label), [_frame(one, f"runs[{label!r}]") for one in seeds]
         return
     name = _policy_name(run) or f"run {position + 1}"
-    yield name, _frame(run, f"run number {position + 1}")
+    yield name, [_frame(run, f"run number {position + 1}")]
 
 
 def _policy_name(run: Any) -> str | None:
@@ -169,8 +192,8 @@ def _distinct(found: list[Named]) -> list[Named]:
     full = [label for label, _ in found]
     names = [s if short.count(s) == 1 else f for s, f in zip(short, full, strict=True)]
     return [
-        (name if names.count(name) == 1 else f"{name} ({i + 1})", frame)
-        for i, (name, (_, frame)) in enumerate(zip(names, found, strict=True))
+        (name if names.count(name) == 1 else f"{name} ({i + 1})", frames)
+        for i, (name, (_, frames)) in enumerate(zip(names, found, strict=True))
     ]
 
 

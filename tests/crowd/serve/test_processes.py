@@ -89,6 +89,7 @@ def test_everything_is_there_after_a_restart(tmp_path):
         waiting, token = person.next().id, person.session["token"]
         person.close()
     assert "Stopped. All answers are stored." in server.output()
+    assert [file.name for file in place.glob("crowd.sqlite*")] == ["crowd.sqlite"]
     (place / "experiment.yaml").write_text(EGGS + "title: Other\n")
     with serving(place) as server:
         assert "stored with other settings" in server.output()

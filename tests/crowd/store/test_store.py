@@ -1,11 +1,13 @@
 """The store itself: schema, migrations, archives, exports, numbers for the dashboard."""
 
 import os
+import shutil
 import threading
 
 import pytest
 
 from accelerando.crowd.store import Store, experiments
+from accelerando.crowd.store.store import settle
 
 
 def test_opening_twice_changes_nothing(store):
@@ -78,3 +80,23 @@ def test_the_file_of_a_new_database_is_of_its_owner_only(tmp_path):
     assert set(there.values()) == {0o600}
     assert len(there) == 3
     assert (tmp_path / "old.sqlite").stat().st_mode & 0o777 == 0o644
+
+
+def test_what_processes_left_in_the_log_of_sqlite_goes_into_the_file(tmp_path):
+    store = Store(f"sqlite:///{tmp_path / 'crowd.sqlite'}")
+    with store.read() as connection:
+        connection.exec_driver_sql("SELECT * FROM meta")
+    with store.write() as connection:
+        secret = store.secret(connection)
+    left = tmp_path / "left"
+    left.mkdir()
+    for file in tmp_path.glob("crowd.sqlite*"):  # as the files of killed processes are
+        shutil.copy(file, left)
+    store.close()
+    assert (left / "crowd.sqlite-wal").stat().st_size > 0
+    settle(f"sqlite:///{left / 'crowd.sqlite'}")
+    assert [file.name for file in left.iterdir()] == ["crowd.sqlite"]
+    again = Store(f"sqlite:///{left / 'crowd.sqlite'}")
+    with again.read() as connection:
+        assert again.secret(connection) == secret
+    again.close()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
+
+from accelerando._this_command import this_command
 
 __all__ = ["TEMPLATE", "new_experiment", "run_new"]
 
@@ -111,5 +114,6 @@ def run_new(options: argparse.Namespace) -> int:
     file = new_experiment(options.directory)
     print(f"written: {file}")
     print(f"images:  {file.parent / 'images'}")
-    print(f"next:    accelerando crowd serve {options.directory}")
+    folder = shlex.quote(str(file.parent.absolute()))
+    print(f"next:    {this_command()} crowd serve {folder}")
     return 0

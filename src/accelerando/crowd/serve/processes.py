@@ -90,6 +90,10 @@ def supervise(serving: Serving, listener: socket.socket, ready: Callable[[], Non
         children["worker"] = _Child(
             lambda: context.Process(target=run_worker, args=(serving,), name="worker")
         )
+    from sqlalchemy.exc import DBAPIError
+
+    from accelerando.crowd.store.store import settle
+
     try:
         for child in children.values():
             child.start()
@@ -103,6 +107,8 @@ def supervise(serving: Serving, listener: socket.socket, ready: Callable[[], Non
     finally:
         for child in children.values():
             child.stop()
+        with contextlib.suppress(DBAPIError):  # a damaged or full disk has been reported before
+            settle(serving.database)
         for sign, handler in before.items():
             signal.signal(sign, handler)
 

@@ -18,7 +18,7 @@ from accelerando.crowd.store.migrate import migrate
 from accelerando.crowd.store.schema import meta
 from accelerando.exceptions import StateError
 
-__all__ = ["RESTORE", "Store", "StoreError", "explained", "insert_or_ignore"]
+__all__ = ["RESTORE", "Store", "StoreError", "explained", "insert_or_ignore", "settle"]
 
 RESTORE = "Restore the last backup into a new folder: accelerando crowd restore BACKUP.zip FOLDER"
 _SENTENCES = {
@@ -139,6 +139,20 @@ class Store:
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
+
+
+def settle(url: str) -> None:
+    """Move what SQLite keeps in its log (``-wal``) into the database file, and remove the log.
+
+    SQLite does so when the last connection is closed. Processes that exit do not close theirs.
+    Nothing happens while another process still uses the database.
+    """
+    engine = _engine(url, 1)
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    engine.dispose()
 
 
 def explained(error: DBAPIError) -> Exception:

@@ -1,0 +1,74 @@
+"""The table of epochs: what the policy did is in it, and in a log."""
+
+import logging
+
+import pytest
+from skorch.callbacks import PrintLog
+
+from accelerando.batch_size import GeoDamp
+from accelerando.estimators._epoch_table import EpochTable, facts, prints_for_nobody
+from tests.nets import regressor
+
+
+def fit(line, **settings):
+    growing = GeoDamp(initial=7, delay=1, factor=2)
+    return regressor(batch_size=growing, lr=1e-5, max_epochs=2, **settings).fit(*line)
+
+
+def rows(text):
+    lines = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+def test_batch_size_and_learning_rate_are_the_ones_of_history_frame(line, capsys):
+    net = fit(line, verbose=1)
+    text = capsys.readouterr().out
+    header = next(text_line.split() for text_line in text.splitlines() if "epoch" in text_line)
+    assert header[:3] == ["epoch", "batch_size", "lr"]
+    frame = net.history_frame()
+    assert [row[:2] for row in rows(text)] == [
+        [str(epoch), str(size)]
+        for epoch, size in zip(frame["epoch"], frame["batch_size"], strict=True)
+    ]
+    assert frame["batch_size"].tolist() == [7, 14]
+    assert {row[2] for row in rows(text)} == {"1.000e-05"}, "not rounded to 0"
+
+
+def test_ranks_are_shown_with_a_client_only(line):
+    net = fit(line, verbose=0)
+    assert "ranks" not in facts(net)
+    net.client = object()
+    assert facts(net)["ranks"] == 1
+    assert facts(regressor()) == {}
+
+
+def test_the_log_has_the_same_facts_without_a_table(line, capsys, caplog):
+    with caplog.at_level(logging.INFO, logger="accelerando"):
+        net = fit(line, verbose=0)
+    assert capsys.readouterr().out == ""
+    first, second = [r.getMessage() for r in caplog.records if r.getMessage().startswith("epoch")]
+    assert first.startswith("epoch 1: batch_size 7, lr 1.000e-05")
+    assert f"train_loss {net.history[-1]['train_loss']:.4g}" in second
+    assert "_best" not in second
+
+
+def test_a_table_for_nobody_is_not_formatted(caplog):
+    table = EpochTable()
+    assert prints_for_nobody(table, verbose=0)
+    assert not prints_for_nobody(table, verbose=1)
+    assert not prints_for_nobody(EpochTable(sink=lambda text: None), verbose=0)
+    with caplog.at_level(logging.INFO, logger="accelerando"):
+        assert not prints_for_nobody(table, verbose=0)
+        assert prints_for_nobody(PrintLog(), verbose=0)
+
+
+@pytest.mark.parametrize("setting", [{"callbacks__print_log": None}, {"callbacks": "disable"}])
+def test_it_is_skorchs_callback_by_name(line, capsys, setting):
+    fit(line, verbose=1, **setting)
+    assert "batch_size" not in capsys.readouterr().out
+
+
+def test_callbacks_hold_nothing_after_an_epoch(line):
+    net = fit(line, verbose=1)
+    (table,) = [one for _, one in net.callbacks_ if isinstance(one, EpochTable)]
+    assert "facts_" not in vars(table)
