@@ -65,10 +65,13 @@ class SamplerSettings(_Part):
         return self
 
 
+_WITHOUT_LIKELIHOOD = ("gnmds", "soe")
+
+
 class EmbeddingSettings(_Part):
     """The embedding that is fitted while answers arrive."""
 
-    dimensions: Annotated[Whole, Field(ge=1, le=20)] | Literal["auto"] = 2
+    dimensions: Annotated[Whole, Field(ge=1, le=20)] | Literal["auto"] = "auto"
     noise: Literal["auto", "tste", "ste", "ckl", "logistic", "gnmds", "soe"] = "auto"
     alpha: Real | None = Field(default=None, gt=0)
     lapse: Annotated[Real, Field(ge=0, lt=0.5)] | Literal["estimate", "auto"] | None = None
@@ -76,11 +79,19 @@ class EmbeddingSettings(_Part):
     warmup: Whole | None = Field(default=None, ge=1)
     temper: Real = Field(default=0.3, gt=0, le=1)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _two_without_likelihood(cls, given: Any) -> Any:
+        """Give noise models that cannot choose a number of dimensions two of them."""
+        if isinstance(given, dict) and given.get("noise") in _WITHOUT_LIKELIHOOD:
+            return {"dimensions": 2, **given}
+        return given
+
     @model_validator(mode="after")
     def _fits_the_noise(self) -> Self:
         if self.alpha is not None and self.noise != "tste":
             raise ValueError("alpha is a parameter of noise: tste only")
-        if self.noise in ("gnmds", "soe"):
+        if self.noise in _WITHOUT_LIKELIHOOD:
             if self.dimensions == "auto":
                 raise ValueError(f"dimensions must be a number with noise: {self.noise}")
             if self.lapse in ("auto", "estimate"):
