@@ -63,7 +63,7 @@ def test_the_current_model_stays_unless_another_is_surely_better():
         assert found.best == current, "a tie changes nothing"
 
 
-def test_more_dimensions_must_be_better_by_two_standard_errors():
+def test_three_dimensions_must_be_better_by_two_standard_errors():
     """A gain of 1.5 standard errors is enough for as many dimensions or fewer, not for more."""
     noise = np.random.default_rng(0).normal(size=400)
     noise -= noise.mean()
@@ -73,6 +73,9 @@ def test_more_dimensions_must_be_better_by_two_standard_errors():
         other = Candidate(TSTE(), 0.05, d)
         scores = {present: np.zeros(400), other: 1.5 * error + noise}
         assert (_choice._decide(scores, present)[0] == other) == wins
+    line = Candidate(Logistic(), 0.05, 1)
+    plane = {line: np.zeros(400), present: 1.5 * error + noise}
+    assert _choice._decide(plane, line)[0] == present, "a line is left as easily as it is taken"
     three = Candidate(TSTE(), 0.05, 3)
     scores = {present: np.zeros(400), three: 2.5 * error + noise}
     assert _choice._decide(scores, present)[0] == three

@@ -47,9 +47,10 @@ _ONE_FOLD_FROM = 20_000
 _LARGEST_TEST = 3000
 _STEPS = 60
 _SIGNIFICANT = 1.0
-# More dimensions have to be better by more, as in select_dimension: a map that has too many shows
-# noise, and queries about it are worth less.
+# More than two dimensions have to be better by more, as in select_dimension: a map that has too many
+# shows noise. One dimension is left as easily as it is taken: queries about a line teach little else.
 _SURE = 2.0
+_FEW = 2
 # In nats per answer. With very many answers even such a gain is "significant".
 _TOO_SMALL_TO_MATTER = 1e-3
 _TOL = 1e-4
@@ -198,7 +199,7 @@ def choose_model(
         Answers to random queries, which may be held out; all by default.
     current : Candidate, optional
         Keep this one unless another is better by a standard error, or by two if it has more
-        dimensions; the first of those tried by default.
+        dimensions and more than two; the first of those tried by default.
     starts : mapping of int to array, optional
         Positions to start from, by dimension. Candidates of other dimensions start from the same
         positions with fewer or more dimensions and from spectral ones, whichever fits better.
@@ -360,7 +361,7 @@ def _decide(scores: Mapping[Candidate, Array], current: Candidate) -> tuple[Cand
         )
     gain, error = _difference(scores[best], scores[current])
     by = f"by {gain:.4f} ± {error:.4f} nats per answer"
-    more = best.n_components > current.n_components
+    more = best.n_components > max(current.n_components, _FEW)
     if gain > max((_SURE if more else _SIGNIFICANT) * error, _TOO_SMALL_TO_MATTER):
         return best, f"{best}: predicts {tested} better than {current} did, {by}."
     return current, f"{current}: {best} is better on {tested}, but not surely, {by}."
