@@ -47,8 +47,8 @@ _ONE_FOLD_FROM = 20_000
 _LARGEST_TEST = 3000
 _STEPS = 60
 _SIGNIFICANT = 1.0
-# More than two dimensions have to be better by more, as in select_dimension: a map that has too many
-# shows noise. One dimension is left as easily as it is taken: queries about a line teach little else.
+# More than two dimensions have to be better by more, as in select_dimension: a map that has too
+# many shows noise. A line is left as easily as it is taken: queries about it teach little else.
 _SURE = 2.0
 _FEW = 2
 # In nats per answer. With very many answers even such a gain is "significant".
