@@ -1,6 +1,6 @@
 """How many human answers do active queries save, and are they ever worse than random ones?
 
-    python benchmarks/human_replay.py --answers FILE [--quick] [--seeds 6] [--dimensions 2]
+    python benchmarks/human_replay.py --answers FILE [--quick] [--seeds 6] [--dimensions auto]
 
 FILE has human answers (CSV with head, winner, loser; also .gz, .npy, .npz). Part of them is held
 out: the rows whose sampler is "Test", or those to a tenth of all queries. If the others answer
@@ -30,6 +30,7 @@ from _former_arr import FormerARR, FormerRefitter
 from _human_answers import crowd, read, split
 from accelerando.crowd import ARR, OrdinalEmbedding, Random, _simulate, simulate
 from accelerando.crowd._choice import with_dimensions
+from accelerando.crowd.experiment.settings import EmbeddingSettings
 
 SAMPLERS = ("Random", "ARR 0.2", "ARR")
 FITS = {"t-STE": {}, "auto": {"noise": "auto", "lapse": "auto"}}
@@ -124,7 +125,11 @@ def main():
     parser.add_argument("--answers", type=Path, required=True, help="file of human answers")
     parser.add_argument("--quick", action="store_true", help="one seed, a quarter of the answers")
     parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--dimensions", default="2", help="of the embedding, or 'auto'")
+    parser.add_argument(
+        "--dimensions",
+        default=str(EmbeddingSettings().dimensions),
+        help="of the embedding, or 'auto'; by default what the service does",
+    )
     options = parser.parse_args()
     dimensions = "auto" if options.dimensions == "auto" else int(options.dimensions)
     answers = read(options.answers)

@@ -6,7 +6,8 @@ It is separate from the library, because ``accelerando --help`` must not import 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument(
         "--reset-password", action="store_true", help="generate and print a new password"
     )
-    serve.set_defaults(run=_serve)
+    serve.set_defaults(run=_lazy("crowd.serve.commands.run_serve"))
 
 
 def _add_demo(commands: Any) -> None:
@@ -110,7 +111,7 @@ def _add_demo(commands: Any) -> None:
     demo.add_argument("--answers", type=int, default=4000, help="number of simulated answers")
     demo.add_argument("--seed", type=int, default=0, help="seed of the simulated participants")
     demo.add_argument("--no-browser", action="store_true", help="do not open a browser")
-    demo.set_defaults(run=_demo)
+    demo.set_defaults(run=_lazy("crowd._demo.run_demo"))
 
 
 def _add_backup(commands: Any) -> None:
@@ -134,7 +135,7 @@ def _add_backup(commands: Any) -> None:
         help="also write the server's secret, which restoring sessions and links needs; keep it "
         "elsewhere",
     )
-    backup.set_defaults(run=_backup)
+    backup.set_defaults(run=_lazy("crowd.serve.backup.run_backup"))
 
 
 def _add_restore(commands: Any) -> None:
@@ -153,7 +154,7 @@ def _add_restore(commands: Any) -> None:
         help="the key file of the backup; the database must be empty, and gets accounts, "
         "sessions and links, too",
     )
-    restore.set_defaults(run=_restore)
+    restore.set_defaults(run=_lazy("crowd.serve.backup.run_restore"))
 
 
 def _add_check(commands: Any) -> None:
@@ -164,7 +165,7 @@ def _add_check(commands: Any) -> None:
         "is 2 and the message names the remedy. The server may be running.",
     )
     _add_database(check)
-    check.set_defaults(run=_check)
+    check.set_defaults(run=_lazy("crowd.serve.check.run_check"))
 
 
 def _add_links(commands: Any) -> None:
@@ -179,7 +180,7 @@ def _add_links(commands: Any) -> None:
         "--url", default="http://127.0.0.1:8421", help="address of the server, with its prefix"
     )
     links.add_argument("--ids", type=Path, metavar="FILE", help="text file with one ID per line")
-    links.set_defaults(run=_links)
+    links.set_defaults(run=_lazy("crowd.serve.backup.run_links"))
 
 
 def _add_codes(commands: Any) -> None:
@@ -199,7 +200,7 @@ def _add_codes(commands: Any) -> None:
     codes.add_argument(
         "--use", action="store_true", help="use up the valid codes, because they are paid now"
     )
-    codes.set_defaults(run=_codes)
+    codes.set_defaults(run=_lazy("crowd.serve.paid.run_codes"))
 
 
 def _add_analyze(commands: Any) -> None:
@@ -229,7 +230,7 @@ def _add_analyze(commands: Any) -> None:
     analyze.add_argument(
         "--cold", action="store_true", help="do not start from the map of the dashboard"
     )
-    analyze.set_defaults(run=_analyze)
+    analyze.set_defaults(run=_lazy("crowd.serve.analysis.run_analyze"))
 
 
 def _add_reproduce(commands: Any) -> None:
@@ -242,7 +243,7 @@ def _add_reproduce(commands: Any) -> None:
     reproduce.add_argument("archive", type=Path, help="the archive.zip of the analysis")
     reproduce.add_argument("analysis", type=Path, help="the file of `crowd analyze`")
     reproduce.add_argument("--map", type=Path, metavar="FILE", help="also write a CSV file")
-    reproduce.set_defaults(run=_reproduce)
+    reproduce.set_defaults(run=_lazy("crowd.serve.analysis.run_reproduce"))
 
 
 def _add_database(parser: Any) -> None:
@@ -308,6 +309,18 @@ def _add_plan(commands: Any) -> None:
     planner.set_defaults(run=_plan)
 
 
+def _lazy(place: str) -> Callable[[argparse.Namespace], int]:
+    """Return a command that imports the function at `place`, in this package, when it runs."""
+    module, _, function = place.rpartition(".")
+
+    def run(options: argparse.Namespace) -> int:
+        with _extra():
+            found = importlib.import_module(f"accelerando.{module}")
+        return int(getattr(found, function)(options))
+
+    return run
+
+
 @contextmanager
 def _extra() -> Iterator[None]:
     """Turn a missing dependency into an error that names the extra to install."""
@@ -324,69 +337,6 @@ def _new(options: argparse.Namespace) -> int:
     from accelerando.crowd.serve.new import run_new
 
     return run_new(options)
-
-
-def _serve(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd.serve.commands import run_serve
-
-    return run_serve(options)
-
-
-def _demo(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd._demo import run_demo
-
-    return run_demo(options)
-
-
-def _backup(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd.serve.backup import run_backup
-
-    return run_backup(options)
-
-
-def _restore(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd.serve.backup import run_restore
-
-    return run_restore(options)
-
-
-def _links(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd.serve.backup import run_links
-
-    return run_links(options)
-
-
-def _check(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd.serve.check import run_check
-
-    return run_check(options)
-
-
-def _codes(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd.serve.paid import run_codes
-
-    return run_codes(options)
-
-
-def _analyze(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd.serve.analysis import run_analyze
-
-    return run_analyze(options)
-
-
-def _reproduce(options: argparse.Namespace) -> int:
-    with _extra():
-        from accelerando.crowd.serve.analysis import run_reproduce
-
-    return run_reproduce(options)
 
 
 def _embed(options: argparse.Namespace) -> int:

@@ -127,23 +127,6 @@ class Signals(Mapping[str, float]):
         return Signals._of({**self._values, **values})
 
 
-def in_warmup(signals: Mapping[str, float], epochs: float) -> bool:
-    """Return True during the first `epochs` epochs of a run, of which the last may be a part.
-
-    Examples
-    --------
-    >>> in_warmup({"epoch": 0, "examples": 40.0, "n_examples": 100.0}, 0.5)
-    True
-    >>> in_warmup({"epoch": 0, "examples": 50.0, "n_examples": 100.0}, 0.5)
-    False
-    """
-    epoch = signals["epoch"]
-    if epoch != math.floor(epochs) or epoch == epochs:
-        return epoch < epochs
-    done = signals["examples"] / signals["n_examples"]
-    return not done >= epochs  # of a stream of unknown length, the whole epoch
-
-
 def _no_signal(name: str, known: Mapping[str, float]) -> str:
     return (
         f"There is no signal {name!r}. Known signals: {', '.join(sorted(known))}. Signals of "

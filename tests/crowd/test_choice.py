@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from accelerando.crowd import TSTE, FromEmbedding, Logistic, OrdinalEmbedding
+from accelerando.crowd import TSTE, FromEmbedding, Logistic, OrdinalEmbedding, _choice
 from accelerando.crowd._choice import (
     Candidate,
     candidates,
     choose_model,
     log_likelihood,
+    present_model,
     tried_models,
     with_dimensions,
 )
@@ -60,6 +61,24 @@ def test_the_current_model_stays_unless_another_is_surely_better():
     for current in close:
         found = choose_model(rows, close, n_items=15, current=current)
         assert found.best == current, "a tie changes nothing"
+
+
+def test_three_dimensions_must_be_better_by_two_standard_errors():
+    """A gain of 1.5 standard errors is enough for as many dimensions or fewer, not for more."""
+    noise = np.random.default_rng(0).normal(size=400)
+    noise -= noise.mean()
+    error = noise.std() / 20.0
+    present = Candidate(Logistic(), 0.05, 2)
+    for d, wins in ((1, True), (2, True), (3, False)):
+        other = Candidate(TSTE(), 0.05, d)
+        scores = {present: np.zeros(400), other: 1.5 * error + noise}
+        assert (_choice._decide(scores, present)[0] == other) == wins
+    line = Candidate(Logistic(), 0.05, 1)
+    plane = {line: np.zeros(400), present: 1.5 * error + noise}
+    assert _choice._decide(plane, line)[0] == present, "a line is left as easily as it is taken"
+    three = Candidate(TSTE(), 0.05, 3)
+    scores = {present: np.zeros(400), three: 2.5 * error + noise}
+    assert _choice._decide(scores, present)[0] == three
 
 
 def test_the_reason_names_the_choice_and_its_evidence():
@@ -120,6 +139,39 @@ def test_auto_may_change_the_dimension_of_a_warm_start():
     assert model.n_components_ == 3
     model.fit(answers(2_000, d=1, seed=1))
     assert model.embedding_.shape == (15, 1)
+
+
+def test_other_dimensions_start_from_the_present_positions_too(monkeypatch):
+    """Cold starts alone favored the dimension of the warm start, on answers to chosen queries."""
+    rows, seen = answers(300), {}
+    warm = 5.0 * np.random.default_rng(3).normal(size=(15, 2))
+    original = _choice.race
+
+    def race(objective, starts, *arguments, **options):
+        seen[starts[0].shape[1]] = starts
+        return original(objective, starts, *arguments, **options)
+
+    monkeypatch.setattr(_choice, "race", race)
+    choose_model(rows, candidates([2, 1, 3], lapse=0.05), n_items=15, starts={2: warm})
+    assert [len(seen[d]) for d in (1, 2, 3)] == [2, 1, 2]
+    assert np.array_equal(seen[2][0], warm)
+    assert np.array_equal(seen[3][1][:, :2], warm)
+    widest = with_dimensions(warm, 1, np.random.default_rng(0))
+    assert np.allclose(np.abs(seen[1][1]), np.abs(widest))
+
+
+def test_positions_of_another_fit_keep_their_dimension_unless_another_is_better():
+    """A restart of the service knows its last map and not the choice that led to it."""
+    rows = answers(60, d=2)  # too few to tell
+    for d in (1, 2, 3):
+        place = OrdinalEmbedding(d, "logistic", ridge=0.2, n_items=15).fit(rows).embedding_
+        model = OrdinalEmbedding("auto", "auto", n_items=15, random_state=0)
+        model.fit(rows, init=place)
+        assert model.n_components_ == d, model.choice_.reason
+    tried = candidates([2, 1, 3])
+    assert present_model(tried, None, None) is None
+    assert present_model(tried, np.zeros((15, 4)), None) is None
+    assert present_model(tried, np.zeros((15, 3)), None).n_components == 3
 
 
 def test_a_hinge_loss_cannot_be_chosen_by_likelihood():

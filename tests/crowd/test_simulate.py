@@ -53,8 +53,8 @@ def test_a_slow_worker_leaves_the_queue_empty_and_random_queries_take_over():
     assert fast.fallback.mean() == 0.0
 
 
-def test_a_fifth_of_the_answers_after_the_warm_up_is_a_fair_held_out_set():
-    sampler = ARR(cautious=False)
+def test_a_share_of_the_answers_after_the_warm_up_is_a_fair_held_out_set():
+    sampler = ARR(random_share=0.2, cautious=False)
     run = simulate(40, sampler, AlienEggs(range(40)), n_answers=800, participants=40, warmup=40)
     assert run.at_random[100:].mean() == pytest.approx(0.2, abs=0.05)
 

@@ -303,7 +303,6 @@ def _check_settings(fit: Fit, settings: Settings, group: Mapping[str, Any]) -> N
 def observation(fit: Fit, batch: Batch, result: UpdateResult, seconds: float) -> Observation:
     """Return what monitors see of an update."""
     position, comm = fit.state.position, fit.comm
-    mean_seconds, waited = comm.mean_seconds(seconds)
     # A loss that is a sum over rows has such a gradient; noise is about the gradients of rows.
     rows = float(batch.size) if fit.spec.sums else 1.0
     noise = result.noise or PartNorms(0, 0.0)
@@ -315,8 +314,7 @@ def observation(fit: Fit, batch: Batch, result: UpdateResult, seconds: float) ->
         (result.grad_norm / rows) ** 2,
         noise.number,
         noise.square / rows,
-        mean_seconds,
-        waited,
+        *comm.mean_seconds(seconds),
         comm.ranks,
         comm.spread,
     )

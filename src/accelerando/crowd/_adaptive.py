@@ -103,8 +103,9 @@ class ARR(_Deck):
     ----------
     items : sequence of int, optional
         Ask about these items only; about all items by default.
-    random_share : float, default=0.2
-        Share of queries drawn at random.
+    random_share : float, default=0.35
+        Share of queries drawn at random. With a fifth, human answers about shoes were predicted
+        worse than after random queries alone; with a half, answers about eggs saved less.
     pairs : "auto", "all" or int, default=111
         Pairs of feet to score. The best of about a hundred random pairs is among the best one
         percent of all; the very best of all pairs are often similar and near the head.
@@ -126,6 +127,7 @@ class ARR(_Deck):
     [0, 1, 2, 3, 4, 5, 6, 7]
     """
 
+    random_share: float = 0.35
     pairs: int | Literal["auto", "all"] = 111
     cautious: bool = True
     _score: ClassVar[Score] = "information gain"

@@ -47,6 +47,10 @@ _ONE_FOLD_FROM = 20_000
 _LARGEST_TEST = 3000
 _STEPS = 60
 _SIGNIFICANT = 1.0
+# More than two dimensions have to be better by more, as in select_dimension: a map that has too
+# many shows noise. A line is left as easily as it is taken: queries about it teach little else.
+_SURE = 2.0
+_FEW = 2
 # In nats per answer. With very many answers even such a gain is "significant".
 _TOO_SMALL_TO_MATTER = 1e-3
 _TOL = 1e-4
@@ -194,10 +198,11 @@ def choose_model(
     fair : array of bool, optional
         Answers to random queries, which may be held out; all by default.
     current : Candidate, optional
-        Keep this one unless another is better by a standard error; the first of those tried by
-        default.
+        Keep this one unless another is better by a standard error, or by two if it has more
+        dimensions and more than two; the first of those tried by default.
     starts : mapping of int to array, optional
-        Positions to start from, by dimension; spectral ones otherwise.
+        Positions to start from, by dimension. Candidates of other dimensions start from the same
+        positions with fewer or more dimensions and from spectral ones, whichever fits better.
     seed : int, default=0
         Seed of the split.
 
@@ -215,12 +220,14 @@ def choose_model(
     given = np.ones(len(triplets)) if weights is None else weights
     may = np.flatnonzero(given > 0) if fair is None else np.flatnonzero(fair & (given > 0))
     parts = _parts(rng.permutation(may), len(triplets))
-    begin = dict(starts or {})
-    for candidate in tried:
-        if candidate.n_components not in begin:
-            begin[candidate.n_components] = spectral_start(
-                triplets, given, n_items, candidate.n_components, rng=rng
-            )
+    warm = dict(starts or {})
+    begin: dict[int, list[Array]] = {}
+    for d in dict.fromkeys(candidate.n_components for candidate in tried):
+        # Cold starts alone would favor the present dimension: on answers to chosen queries they
+        # find worse minima than positions that were there when the queries were chosen.
+        cold = spectral_start(triplets, given, n_items, d, rng=rng)
+        others = [with_dimensions(positions, d, rng) for positions in warm.values()]
+        begin[d] = [warm[d]] if d in warm else [cold, *others]
     scores: dict[Candidate, Array] = {}
 
     def compare(some: Sequence[Candidate]) -> None:
@@ -242,6 +249,21 @@ def choose_model(
     order = tuple(scores)
     means = np.array([scores[c].mean() for c in order])
     return ModelChoice(best, reason, order, means, sum(len(part) for part in parts))
+
+
+def present_model(
+    tried: Sequence[Candidate], warm: Array | None, before: ModelChoice | None
+) -> Candidate | None:
+    """Return the model of the warm start; of positions from elsewhere only the dimension is known.
+
+    Without it a restart of the service, or an analysis of its archive, could change the dimension
+    of the map for no other reason.
+    """
+    if warm is None:
+        return None
+    if before is not None and before.best.n_components == warm.shape[1]:
+        return before.best
+    return next((one for one in tried if one.n_components == warm.shape[1]), None)
 
 
 def with_dimensions(positions: Array, n_components: int, rng: np.random.Generator) -> Array:
@@ -283,14 +305,14 @@ def refit(
     triplets: Triplets,
     weights: Array,
     candidate: Candidate,
-    start: Array,
+    starts: list[Array],
     n_items: int,
 ) -> Array:
-    """Return positions after a few steps from this start: a cheap warm fit."""
+    """Return positions after a few steps from the best of these starts: a cheap warm fit."""
     objective = Objective(triplets, weights, n_items, candidate.noise, ridge=candidate.ridge)
     found = race(
         objective,
-        [start],
+        starts,
         candidate.lapse,
         estimate_lapse=False,
         n_answers=float(weights.sum()),
@@ -312,14 +334,14 @@ def _held_out(
     weights: Array,
     parts: Sequence[NDArray[np.intp]],
     candidate: Candidate,
-    start: Array,
+    starts: list[Array],
     n_items: int,
 ) -> Array:
     scores = []
     for part in parts:
         kept = weights > 0
         kept[part] = False
-        positions = refit(triplets[kept], weights[kept], candidate, start, n_items)
+        positions = refit(triplets[kept], weights[kept], candidate, starts, n_items)
         scores.append(log_likelihood(triplets[part], positions, candidate.noise, candidate.lapse))
     return np.concatenate(scores)
 
@@ -339,7 +361,8 @@ def _decide(scores: Mapping[Candidate, Array], current: Candidate) -> tuple[Cand
         )
     gain, error = _difference(scores[best], scores[current])
     by = f"by {gain:.4f} ± {error:.4f} nats per answer"
-    if gain > max(_SIGNIFICANT * error, _TOO_SMALL_TO_MATTER):
+    more = best.n_components > max(current.n_components, _FEW)
+    if gain > max((_SURE if more else _SIGNIFICANT) * error, _TOO_SMALL_TO_MATTER):
         return best, f"{best}: predicts {tested} better than {current} did, {by}."
     return current, f"{current}: {best} is better on {tested}, but not surely, {by}."
 

@@ -14,6 +14,7 @@ from accelerando._validation import parameter_error
 from accelerando.crowd._choice import (
     ModelChoice,
     choose_model,
+    present_model,
     tried_models,
     with_dimensions,
 )
@@ -298,7 +299,7 @@ class OrdinalEmbedding(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
                 n_items=n_items,
                 weights=weights,
                 fair=fair,
-                current=None if warm is None or before is None else before.best,
+                current=present_model(tried, warm, before),
                 starts=starts,
                 seed=seed,
             )

@@ -132,7 +132,7 @@ def compare_shares(
             kept = given > 0
             kept[part] = False
             kept[without] = False
-            found = refit(triplets[kept], given[kept], model, positions, len(positions))
+            found = refit(triplets[kept], given[kept], model, [positions], len(positions))
             scores.append(log_likelihood(triplets[part], found, model.noise, model.lapse))
         gains.append(scores[0] - scores[1])  # −D
     paired = np.concatenate(gains)

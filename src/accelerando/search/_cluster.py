@@ -242,8 +242,7 @@ class DaskWorkers:
             return None
 
     def _on_event(self, event: tuple[float, Any]) -> None:
-        _, message = event
-        self.events.put((message["task"], message["worker"], message["reports"]))
+        self.events.put(tuple(event[1][name] for name in ("task", "worker", "reports")))
 
     def wait(self, timeout: float) -> list[Report]:
         """Return the reports that have arrived, after waiting up to `timeout` seconds for one.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelerando._decisions import Signals, State, in_warmup
+from accelerando._decisions import Signals, State
 from accelerando._validation import check_integer, check_number
+from accelerando._warmup import in_warmup
 from accelerando.sync._strategy import Average, Averaging, Rule, check_optimizer_state
 
 

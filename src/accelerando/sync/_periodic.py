@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from accelerando._decisions import Signals, State, in_warmup
+from accelerando._decisions import Signals, State
 from accelerando._validation import check, check_integer, check_number, is_integer
+from accelerando._warmup import in_warmup
 from accelerando.sync._strategy import Average, Averaging, Rule, check_optimizer_state
 
 

@@ -131,6 +131,34 @@ def test_a_text_among_pictures_is_named_and_not_used(tmp_path):
     assert [n for n in made.notices if "README.txt" in n] == made.notices != []
 
 
+def test_broken_files_and_broken_pictures_are_named_together(tmp_path):
+    (tmp_path / "images").mkdir()
+    pictures = {
+        "a.png": png(1),
+        "b.png": png(2)[:-20],
+        "c.png": png(3),
+        "d.png": b"",
+        "e.png": b"?",
+    }
+    for name, data in pictures.items():
+        (tmp_path / "images" / name).write_bytes(data)
+    with pytest.raises(SettingsError) as refused:
+        load_experiment(write(tmp_path, "items: images"))
+    said = " ".join(str(problem) for problem in refused.value.problems)
+    assert "d.png: the file is empty" in said
+    assert "e.png: this is neither a picture" in said
+    assert "b.png: it is truncated or corrupt" in said
+
+
+def test_pictures_are_not_decoded_for_settings_with_a_mistake(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    for k in range(3):
+        (tmp_path / "images" / f"{k}.png").write_bytes(png(k))
+    monkeypatch.setattr("accelerando.crowd.experiment.load.shown_items", None)
+    with pytest.raises(SettingsError, match="titel"):
+        load_experiment(write(tmp_path, "items: images\ntitel: Faces"))
+
+
 def test_pictures_that_a_list_does_not_name_are_told(tmp_path):
     names = ["a.png", "b.png", "c.png", "dog.png"]
     pictures = {name: png(k) for k, name in enumerate(names)}

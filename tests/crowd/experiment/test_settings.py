@@ -14,7 +14,7 @@ from accelerando.crowd.experiment import (
     make_experiment,
     read_yaml,
 )
-from accelerando.crowd.experiment.settings import Settings
+from accelerando.crowd.experiment.settings import EmbeddingSettings, Settings
 from accelerando.crowd.store.experiments import make_assigner
 
 
@@ -82,6 +82,13 @@ def test_the_embedding_is_chosen_by_the_answers_by_default():
     embedding = Settings().embedding
     assert (embedding.noise, embedding.alpha, embedding.reliability) == ("auto", None, True)
     assert Settings(embedding={"noise": "tste", "alpha": 2.5}).embedding.alpha == 2.5
+
+
+def test_the_number_of_dimensions_is_chosen_where_answers_have_a_likelihood():
+    assert EmbeddingSettings().dimensions == "auto"
+    assert EmbeddingSettings(noise="tste").dimensions == "auto"
+    assert EmbeddingSettings(noise="soe").dimensions == 2
+    assert EmbeddingSettings(noise="gnmds", dimensions=3).dimensions == 3
 
 
 NUMBERS = [

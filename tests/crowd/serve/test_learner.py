@@ -34,6 +34,11 @@ def crowd(lab, count, name="anna", seed=0):
         lab.answer(token, query, "left" if left else "right")
 
 
+def worker(store):
+    """A worker with the lease of the ones before it: a slow fit renews the lease."""
+    return Worker(store, owner="worker")
+
+
 def told(lab):
     with lab.store.read() as connection:
         return published.report(connection, lab.find().frame.id)
@@ -46,10 +51,10 @@ def newest(lab):
 
 def test_a_new_worker_catches_up_and_begins_where_the_old_one_stopped(lab):
     crowd(lab, 60)
-    Worker(lab.store).turn()
+    worker(lab.store).turn()
     before = np.array(newest(lab).positions)
     crowd(lab, 5)
-    follower = Worker(lab.store)
+    follower = worker(lab.store)
     follower.turn()
     row = newest(lab)
     assert row.n_answers == 65
@@ -60,10 +65,10 @@ def test_a_new_worker_catches_up_and_begins_where_the_old_one_stopped(lab):
 
 
 def test_held_out_accuracy_is_measured_on_answers_not_seen(lab):
-    worker = Worker(lab.store)
+    at_work = worker(lab.store)
     for k in range(10):
         crowd(lab, 30, name=f"p{k}", seed=k)
-        worker.turn()
+        at_work.turn()
     with lab.store.read() as connection:
         found = Curve().update(connection, lab.find())
     assert sum(point.tested for point in found) >= 20
@@ -71,15 +76,15 @@ def test_held_out_accuracy_is_measured_on_answers_not_seen(lab):
 
 
 def test_the_choice_of_the_model_and_the_share_of_chosen_queries_are_published_with_reasons(lab):
-    worker = Worker(lab.store)
+    at_work = worker(lab.store)
     crowd(lab, 30)
-    worker.turn()
+    at_work.turn()
     first = told(lab)
     assert first["guard"]["begun"] is False
     assert "No query is chosen yet" in first["guard"]["reason"]
     for k in range(4):
         crowd(lab, 50, name=f"p{k}", seed=k)
-        worker.turn()
+        at_work.turn()
     later = told(lab)
     assert later["reason"].startswith(later["model"])
     assert "held-out random answers" in later["reason"]
@@ -87,15 +92,15 @@ def test_the_choice_of_the_model_and_the_share_of_chosen_queries_are_published_w
 
 
 def test_a_new_worker_keeps_the_share_that_the_guard_had_reached(lab):
-    worker = Worker(lab.store)
+    at_work = worker(lab.store)
     for k in range(3):
         crowd(lab, 60, name=f"p{k}", seed=k)
-        worker.turn()
-    learner = next(iter(worker._learners.values()))
+        at_work.turn()
+    learner = next(iter(at_work._learners.values()))
     learner.refitter.guard.share = 0.36
     crowd(lab, 3, name="q")
-    worker.turn()
-    follower = Worker(lab.store)
+    at_work.turn()
+    follower = worker(lab.store)
     crowd(lab, 3, name="r")
     follower.turn()
     guard = next(iter(follower._learners.values())).refitter.guard
@@ -103,13 +108,13 @@ def test_a_new_worker_keeps_the_share_that_the_guard_had_reached(lab):
 
 
 def test_each_person_has_a_reliability_with_an_interval(lab):
-    worker = Worker(lab.store)
+    at_work = worker(lab.store)
     for k in range(6):
         crowd(lab, 40, name=f"p{k}", seed=k)
     token = lab.token(lab.come(participant="left"))
     for _ in range(40):
         lab.answer(token, lab.look(token).queries[0], "left")
-    worker.turn()
+    at_work.turn()
     people = told(lab)["people"]
     assert len(people) == 7
     by_slope = sorted(people.values())
@@ -120,11 +125,12 @@ def test_each_person_has_a_reliability_with_an_interval(lab):
 
 
 def test_every_item_has_an_uncertainty_and_unasked_ones_have_none(tmp_path):
-    only = EGGS + "samplers: {arr: {class: ARR, items: [0, 1, 2, 3, 4, 5, 6, 7, 8]}}\n"
+    only = EGGS.replace("warmup", "dimensions: 2, warmup")
+    only += "samplers: {arr: {class: ARR, items: [0, 1, 2, 3, 4, 5, 6, 7, 8]}}\n"
     store = Store(f"sqlite:///{tmp_path}/crowd.sqlite")
     lab = Lab(store, only)
     crowd(lab, 60)
-    Worker(store).turn()
+    worker(store).turn()
     found = told(lab)["uncertainty"]
     assert all(value > 0 for value in found[:9])
     assert found[9:] == [None, None, None]
@@ -139,11 +145,12 @@ def test_every_item_has_an_uncertainty_and_unasked_ones_have_none(tmp_path):
 
 @pytest.mark.parametrize("noise", ["gnmds", "tste"])
 def test_experiments_may_do_without_reliability(tmp_path, noise):
-    text = EGGS.replace("warmup: 20", f"warmup: 20, noise: {noise}, reliability: false")
+    given = f"warmup: 20, dimensions: 2, noise: {noise}, reliability: false"
+    text = EGGS.replace("warmup: 20", given)
     store = Store(f"sqlite:///{tmp_path}/crowd.sqlite")
     lab = Lab(store, text)
     crowd(lab, 60)
-    Worker(store).turn()
+    worker(store).turn()
     assert told(lab)["people"] == {}
     assert told(lab)["reason"] == "as the experiment says"
     assert (told(lab)["uncertainty"] is None) == (noise == "gnmds")
@@ -152,24 +159,24 @@ def test_experiments_may_do_without_reliability(tmp_path, noise):
 
 def test_the_settings_of_an_experiment_become_those_of_the_model():
     automatic = model_settings(EmbeddingSettings())
-    assert automatic == {"n_components": 2, "noise": "auto", "lapse": "auto"}
+    assert automatic == {"n_components": "auto", "noise": "auto", "lapse": "auto"}
+    assert model_settings(EmbeddingSettings(noise="soe"))["n_components"] == 2, "no likelihood"
     assert model_settings(EmbeddingSettings(noise="ste"))["lapse"] == 0.05
     assert model_settings(EmbeddingSettings(noise="tste", alpha=3))["noise"] == TSTE(alpha=3.0)
-    assert model_settings(EmbeddingSettings(dimensions="auto"))["n_components"] == "auto"
+    assert model_settings(EmbeddingSettings(dimensions=3))["n_components"] == 3
 
 
 def test_the_number_of_dimensions_may_be_chosen_by_the_answers(tmp_path):
-    text = EGGS.replace("warmup: 20", "warmup: 20, dimensions: auto")
     store = Store(f"sqlite:///{tmp_path}/crowd.sqlite")
-    lab = Lab(store, text)
-    worker = Worker(store)
+    lab = Lab(store, EGGS)
+    at_work = worker(store)
     for k in range(4):
         crowd(lab, 120, name=f"p{k}", seed=k)
-        worker.turn()
+        at_work.turn()
     width = len(newest(lab).positions[0])
     assert f"{width} dimension" in told(lab)["model"]
     assert width == 1, "eggs differ in smoothness only"
     crowd(lab, 5, name="q")
-    Worker(store).turn()
+    worker(store).turn()
     assert newest(lab).n_answers == 485
     store.close()

@@ -67,6 +67,24 @@ def test_create_pause_resume_delete(experimenter):
     assert experimenter.get(path).status_code == 404
 
 
+def test_an_experiment_whose_dimensions_are_chosen_by_the_answers(experimenter):
+    settings = b"name: any-d\nitems: [a, b, c, d]\nembedding: {dimensions: auto}\n"
+    files = [("settings", ("experiment.yaml", settings))]
+    made = experimenter.post("/api/v1/experiments", files=files)
+    assert made.status_code == 201, made.text
+    path = "/api/v1/experiments/any-d"
+    listed = experimenter.get("/api/v1/experiments").json()["experiments"]
+    for told in (made.json(), listed[1], experimenter.post(f"{path}/pause").json()):
+        assert told["dimensions"] == "auto"
+    assert experimenter.get(f"{path}/dashboard").json()["summary"]["dimensions"] == "auto"
+    archive = experimenter.get(f"{path}/downloads/archive.zip")
+    assert archive.status_code == 200
+    again = experimenter.post(
+        "/api/v1/restore", files={"archive": archive.content}, data={"name": "again"}
+    )
+    assert (again.status_code, again.json().get("dimensions")) == (201, "auto"), again.text
+
+
 def test_all_problems_of_a_file_come_at_once_with_their_lines(experimenter):
     settings = b"name: x\nitems: [a, b]\nparticipants:\n  answer: 5\ntitel: hm\n"
     found = experimenter.post("/api/v1/experiments", files=[("settings", ("e.yaml", settings))])

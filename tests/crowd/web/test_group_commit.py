@@ -5,10 +5,11 @@ import contextlib
 import threading
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 
 from accelerando.crowd.store import Store
+from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.web import group_commit
 from accelerando.crowd.web.group_commit import GroupCommit
 
@@ -114,6 +115,62 @@ def test_one_that_fails_takes_nobody_with_it(tmp_path):
     assert (one, two) == (1, 2)
     assert isinstance(error, ZeroDivisionError)
     assert [number for number, _ in _notes(store)] == [1, 2]
+    writer.close()
+    store.close()
+
+
+def _statements(store):
+    """All statements of the database from now on."""
+    found = []
+    event.listen(
+        store.engine, "before_cursor_execute", lambda *given: found.append(given[2].split()[0])
+    )
+    return found
+
+
+@pytest.mark.parametrize("in_loop", [True, False])
+def test_what_is_refused_is_undone_alone(tmp_path, in_loop):
+    store, other = _store(tmp_path), Store(f"sqlite:///{tmp_path}/crowd.sqlite")
+    store.is_sqlite = in_loop  # otherwise writes go to the thread, as with PostgreSQL
+    writer = GroupCommit(store)
+
+    def refused(connection, number):
+        _note(connection, number)
+        raise ApiError("no", "Not like this.", 409)
+
+    async def many(refusals):
+        numbers = range(10)
+        return await asyncio.gather(
+            *(writer.run(refused if n in refusals else _note, n) for n in numbers),
+            return_exceptions=True,
+        )
+
+    seen = _statements(store)
+    rounds: list[set[int]] = [set(), {3, 7}, {0}, set()]
+    for refusals in rounds:
+        found = asyncio.run(many(refusals))
+        for number, one in enumerate(found):
+            assert isinstance(one, ApiError) if number in refusals else one == number
+    kept = [number for number, _ in _notes(other)]
+    assert kept == sorted(n for gone in rounds for n in range(10) if n not in gone)
+    assert seen.count("INSERT") < 60, "a batch runs at most twice, and later ones once"
+    asyncio.run(many(set(range(10))))
+    with pytest.raises(ApiError):
+        asyncio.run(writer.run(refused, 99))
+    assert [number for number, _ in _notes(other)] == kept
+    writer.close()
+    store.is_sqlite = True
+    store.close()
+    other.close()
+
+
+def test_writes_without_refusals_need_no_savepoints(tmp_path):
+    store = _store(tmp_path)
+    writer = GroupCommit(store)
+    seen = _statements(store)
+    asyncio.run(_ten(writer))
+    assert seen.count("INSERT") == 10
+    assert "SAVEPOINT" not in seen
     writer.close()
     store.close()
 

@@ -39,7 +39,6 @@ class Key(NamedTuple):
 NO_STATE = Key()  # of a rank that has not received a state yet
 NO_UPDATE = Key(0, 0)
 
-
 Status: TypeAlias = Literal["starting", "ready", "training", "averaging", "silent", "raised"]
 
 

@@ -160,9 +160,8 @@ class Rank:
                     # The task ends with it when the driver has taken what it needs from here.
                     self.leave_group()
                     self.error = self.error or error
-                    update, count, since = self._progress()
-                    begun = self._begun
-                    self.mailbox.report(messages.RankRaised(self.rank, update, count, since, begun))
+                    place = (*self._progress(), self._begun)
+                    self.mailbox.report(messages.RankRaised(self.rank, *place))
         finally:
             self._inbox.close()
 

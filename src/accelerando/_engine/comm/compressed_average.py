@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from accelerando._engine.comm.members import Members
     from accelerando._engine.comm.replicas import ReplicaSet
     from accelerando._engine.state import TrainState
+    from accelerando.compress import Compressor
 
 
 class CompressedExchange:
@@ -41,7 +42,8 @@ class CompressedExchange:
         The processes: a process group with one replica in each, or virtual ranks.
     """
 
-    def __init__(self, compressor: Codec | ErrorFeedback | Adaptive, members: Members) -> None:
+    def __init__(self, compressor: Compressor, members: Members) -> None:
+        assert isinstance(compressor, Codec | ErrorFeedback | Adaptive)  # others are refused before
         self.members = members
         rank, size = members.shard.rank * members.here, members.shard.size * members.here
         gather = AllGather(members, members.device) if isinstance(members, ProcessGroup) else None

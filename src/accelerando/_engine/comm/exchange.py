@@ -17,8 +17,9 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from accelerando._decisions import Signals, in_warmup
+from accelerando._decisions import Signals
 from accelerando._engine.comm.communicator import Traffic
+from accelerando._warmup import in_warmup
 from accelerando.compress import QSGD, Adaptive, Codec, ErrorFeedback, decode
 from accelerando.compress._payload import DTYPES, seal, working_dtype
 from accelerando.exceptions import PayloadError, UnsupportedError

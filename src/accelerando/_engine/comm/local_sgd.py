@@ -43,7 +43,6 @@ from accelerando._engine.comm.members import (
 )
 from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.data.feed import Batch, Shard, count_batches
-from accelerando.compress import Adaptive, Codec, ErrorFeedback
 from accelerando.compress._codec import Compressor
 from accelerando.sync import Average, Averaging, Pull
 
@@ -100,7 +99,11 @@ class LocalSGD(SingleProcess):
         self.ranks = self.batches_per_update = average.n_ranks(members)
         self.rule = rule_for(strategy, self.ranks)
         self.compressed = compressor is not None
-        self.exchange = _exchange_for(compressor, members)
+        self.exchange: TensorExchange = PlainExchange(members)
+        if compressor is not None:
+            from accelerando._engine.comm.compressed_average import CompressedExchange
+
+            self.exchange = CompressedExchange(compressor, members)
         self.exchanges_every_update = exchanges_every_update
         self.averaged = False  # in the newest update
         self.current_period = 1
@@ -364,15 +367,6 @@ class LocalSGD(SingleProcess):
     def close(self) -> None:
         self._request = None
         self.members.close()
-
-
-def _exchange_for(compressor: Compressor | None, members: Members) -> TensorExchange:
-    if compressor is None:
-        return PlainExchange(members)
-    from accelerando._engine.comm.compressed_average import CompressedExchange
-
-    assert isinstance(compressor, Codec | ErrorFeedback | Adaptive)  # others are refused before
-    return CompressedExchange(compressor, members)
 
 
 def total_updates(position: Position, rows: int, min_rows: int, *, drop_last: bool) -> float:

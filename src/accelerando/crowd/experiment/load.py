@@ -144,7 +144,9 @@ def make_experiment(
     if settings is not None:
         for place, message, remedy in (*settings.problems(len(items)), *settings.open_redirects()):
             document.problem(place, message, remedy)
-    _refuse(document, files)
+    # Pictures are decoded only for settings without mistakes: a thousand of them take minutes.
+    if settings is None or document.problems:
+        _refuse(document, files)
     assert settings is not None
     shown = shown_items(items, files, limits, {} if known is None else known(settings.name))
     _refuse(document, files)

@@ -179,8 +179,8 @@ def _sampler(
     ignored = sorted(set(options) - {"R", "scorer"})
     if ignored:
         notices.append(
-            f"sampler {name!r}: {', '.join(ignored)} have no counterpart; fits and searches here "
-            "need no tuning."
+            f"sampler {name!r}: {', '.join(ignored)} {'has' if len(ignored) == 1 else 'have'} no "
+            "counterpart; fits and searches here need no tuning."
         )
     return made
 

@@ -66,6 +66,9 @@ class SamplerSettings(_Part):
         return self
 
 
+_WITHOUT_LIKELIHOOD = ("gnmds", "soe")
+
+
 class EmbeddingSettings(_Part):
     """The embedding that is fitted while answers arrive."""
 
@@ -81,7 +84,7 @@ class EmbeddingSettings(_Part):
     def _fits_the_noise(self) -> Self:
         if self.alpha is not None and self.noise != "tste":
             raise ValueError("alpha is a parameter of noise: tste only")
-        if self.noise in ("gnmds", "soe"):
+        if self.noise in _WITHOUT_LIKELIHOOD:
             if self.dimensions == "auto":
                 raise ValueError(f"dimensions must be a number with noise: {self.noise}")
             if self.lapse in ("auto", "estimate"):

@@ -79,11 +79,11 @@ participants:
 #   no_consent: {{redirect: "https://app.prolific.com/submissions/complete?cc=NOCONSENT"}}
 
 # samplers:                 # how queries are chosen; ARR asks the most informative ones
-#   arr: {{class: ARR, random_share: 0.2}}
+#   arr: {{class: ARR, random_share: 0.35}}
 #   random: {{class: Random}}
 # shares: {{arr: 0.8, random: 0.2}}
 
-# embedding: {{dimensions: 2, noise: auto}}
+# embedding: {{dimensions: auto, noise: auto}}   # or a number of dimensions
 # target_accuracy: 0.85     # for the estimate of how many more answers are needed
 
 # texts:                    # every sentence of the page can be replaced

@@ -18,6 +18,7 @@ __all__ = ["StoredAnswer", "newer", "take_answer"]
 _ONE = select(served).where(
     served.c.experiment_id == bindparam("experiment"), served.c.id == bindparam("query")
 )
+# Finds and closes an open query in one statement; what is refused afterwards is rolled back.
 _CLOSE = (
     update(served)
     .where(
@@ -26,6 +27,7 @@ _CLOSE = (
         served.c.open,
     )
     .values(open=False)
+    .returning(served)
 )
 _ANSWER = {
     name: dialect.insert(answer).on_conflict_do_nothing().returning(answer.c.seq)
@@ -82,14 +84,18 @@ def take_answer(
     Raises
     ------
     ApiError
+        The transaction must be rolled back, because the query may have been closed.
         The query was not assigned to this participant, the winner is not one of its feet, skipping
         is not allowed, or the session has ended.
     """
     place = {"experiment": snapshot.frame.id, "query": query}
-    row = connection.execute(_ONE, place).first()
+    row = connection.execute(_CLOSE, place).first()
+    is_open = row is not None
+    if row is None:
+        row = connection.execute(_ONE, place).first()
     if row is None or row.participant_id != person.id:
         raise ApiError("unknown_query", "This query was not asked in this session.", 404)
-    if not row.open:
+    if not is_open:
         return StoredAnswer(False, person, "already_answered")
     ended = person.withdrawn is not None or person.outcome in ("withdrawn", "no_consent")
     if person.state == "blocked" or ended:
@@ -113,7 +119,6 @@ def take_answer(
     )
     if stored.first() is None:
         return StoredAnswer(False, person, "already_answered")
-    connection.execute(_CLOSE, place)
     return StoredAnswer(True, _count(connection, snapshot, person, row, winner, clock))
 
 

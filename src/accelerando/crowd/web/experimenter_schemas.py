@@ -33,7 +33,7 @@ class Summary(BaseModel):
     state: Literal["running", "paused"]
     created: float
     items: int
-    dimensions: int
+    dimensions: int | Literal["auto"]
     samplers: list[str]
     answers: int
     skips: int

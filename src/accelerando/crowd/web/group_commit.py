@@ -31,6 +31,8 @@ __all__ = ["GroupCommit"]
 
 Result = TypeVar("Result")
 _MOST = 128
+# After a refusal so many transactions put each of their writes into a savepoint.
+_WARY_FOR = 64
 
 
 @dataclass
@@ -73,6 +75,7 @@ class GroupCommit:
         self._waiting: list[_Write] = []
         self._n_queued = 0
         self._lock = threading.Lock()
+        self._wary = 0
         self.batches = 0
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
@@ -135,9 +138,21 @@ class GroupCommit:
             self._run_batch(writes, patient=True)
 
     def _run_batch(self, writes: list[_Write], *, patient: bool) -> None:
+        # Savepoints are a third of the statements, and refusals are rare: the first one costs a
+        # second try of its batch. A write alone needs none, because its transaction is rolled back.
+        wary = len(writes) > 1 and self._wary > 0
+        run = _run_in_savepoint if wary else _run
+        self._wary -= wary
         try:
             with self._store.write(patient=patient) as connection:
-                done = [(write, *_run(write, connection)) for write in writes]
+                done = [(write, *run(write, connection)) for write in writes]
+        except _RefusedError as refused:
+            if len(writes) == 1:
+                self._resolve_batch([(writes[0], None, refused.error)], patient)
+            else:
+                self._wary = _WARY_FOR
+                self._run_batch(writes, patient=patient)
+            return
         except Exception as error:
             if not patient and classify(error) == "locked":
                 self._queue_for_thread(writes)
@@ -180,7 +195,23 @@ def _resolve(done: list[tuple[_Write, Any, Exception | None]]) -> None:
             write.future.set_exception(error)
 
 
-def _run(write: _Write, connection: Connection) -> tuple[Any, Exception | None]:
+class _RefusedError(Exception):
+    """Rolls back the transaction of a write that was refused."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _run(write: _Write, connection: Connection) -> tuple[Any, None]:
+    """Run a write; if it is refused, nothing of its transaction may be committed."""
+    try:
+        return write.function(connection, *write.arguments), None
+    except ApiError as error:
+        raise _RefusedError(error) from error
+
+
+def _run_in_savepoint(write: _Write, connection: Connection) -> tuple[Any, Exception | None]:
     """Run a write in a savepoint: a refused request leaves nothing in the shared transaction."""
     _execute(connection, "SAVEPOINT request")
     try:

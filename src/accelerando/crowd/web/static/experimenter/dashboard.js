@@ -131,17 +131,21 @@ async function refreshMap(version) {
     page.map = new EmbeddingMap(byId("map"), items, {
       words: { label: "Map of the items. Arrow keys move it, plus and minus zoom, 0 shows all.", zoomIn: "Zoom in", zoomOut: "Zoom out", reset: "Show all" },
     });
-    offerAxes(found.positions[0].length);
   }
+  offerAxes(found.positions[0].length);
   drawMap();
 }
 
+/** Let people choose which dimensions they see; the answers may decide how many there are. */
 function offerAxes(dimensions) {
+  if (dimensions === page.dimensions) return;
+  page.dimensions = dimensions;
+  page.axes = [0, 1];
+  byId("axes").hidden = dimensions < 3;
   if (dimensions < 3) return;
   for (const [k, id] of ["axis-x", "axis-y"].entries()) {
     byId(id).replaceChildren(...Array.from({ length: dimensions }, (_, d) => html("option", { value: d, selected: d === page.axes[k] }, `dimension ${d + 1}`)));
   }
-  byId("axes").hidden = false;
 }
 
 function drawMap() {

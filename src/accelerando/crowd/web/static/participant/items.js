@@ -5,6 +5,7 @@ import { markup } from "./reading.js";
 const LONG_WORDS = 60;
 const MEDIA_PATIENCE_MS = 8_000;
 const PAUSES_MS = [0, 500, 2_000]; // before each attempt to load a file
+const PICTURE_PATIENCE_MS = 40_000; // a connection that hangs never fails by itself
 
 const loading = new Map(); // address → promise of a Boolean; keeps the decoded pictures alive
 
@@ -65,10 +66,19 @@ const kept = []; // decoded pictures
 async function picture(src) {
   const image = new Image();
   image.src = src;
+  let timer;
+  const patience = new Promise((_, reject) => {
+    timer = setTimeout(() => {
+      image.removeAttribute("src"); // ends the request, so that the next attempt makes a new one
+      reject(new Error("too slow"));
+    }, PICTURE_PATIENCE_MS);
+  });
   try {
-    await image.decode();
+    await Promise.race([image.decode(), patience]);
   } catch {
     if (!image.complete || image.naturalWidth === 0) return false;
+  } finally {
+    clearTimeout(timer);
   }
   kept.push(image);
   return true;

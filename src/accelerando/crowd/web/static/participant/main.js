@@ -7,6 +7,7 @@ import { Outbox } from "./outbox.js";
 import { Question } from "./question.js";
 import { button, confirm, fill, make, prose, reading, waiting } from "./reading.js";
 import { oneTab } from "./tabs.js";
+import { browser, device } from "./visitor.js";
 
 const data = JSON.parse(document.getElementById("page-data").textContent);
 const { texts } = data;
@@ -156,7 +157,7 @@ async function begin() {
   // The server limits the number and length of parameters; a link with more still works.
   const found = [...new URLSearchParams(location.search)].slice(0, MOST_PARAMETERS);
   const parameters = Object.fromEntries(found.map(([name, value]) => [name.slice(0, 100), value.slice(0, 1000)]));
-  const session = await insist("POST", "/participants", { parameters, device: device(), browser: browser() });
+  const session = await insist("POST", "/participants", { parameters, device: device(), browser: browser(data.name) });
   if (!session || state.aside) return;
   (data.preload ?? []).forEach(preloadPicture);
   if (session.finished) finish();
@@ -226,7 +227,7 @@ function advance() {
   const next = state.ready.shift();
   if (!next) {
     question.leave();
-    waiting(stage, outbox.length > 0 ? texts.sending : texts.loading);
+    idle();
     if (outbox.length === 0 && !session.finished) refill();
     return;
   }
@@ -385,26 +386,13 @@ function showCount(visible) {
 function tellConnection(lost) {
   banner.hidden = !lost;
   if (lost) banner.textContent = texts.waiting;
+  if (!state.reading && outbox.length > 0 && stage.querySelector(".waiting")) idle();
 }
 
-/** A random number that this browser keeps. It proves that a later visit is by the same browser. */
-function browser() {
-  const key = `accelerando.browser.${data.name}`;
-  try {
-    const kept = localStorage.getItem(key);
-    if (/^[0-9a-f]{32}$/.test(kept ?? "")) return kept;
-    const bytes = crypto.getRandomValues(new Uint8Array(16));
-    const made = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-    localStorage.setItem(key, made);
-    return made;
-  } catch {
-    return ""; // storage is off: the cookie has to do
-  }
-}
-
-function device() {
-  if (!matchMedia("(pointer: coarse)").matches) return "computer";
-  return Math.min(screen.width, screen.height) < 600 ? "phone" : "tablet";
+/** While there is no question to show: say what the page waits for. */
+function idle() {
+  const sending = banner.hidden ? texts.sending : `${texts.sending} ${texts.offline_saved}`;
+  waiting(stage, outbox.length > 0 ? sending : texts.loading);
 }
 
 function round(seconds) {

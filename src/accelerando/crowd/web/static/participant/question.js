@@ -1,10 +1,12 @@
 // One question: a head, two choices, and the time it took.
 
 import { prepare, show, spoken } from "./items.js";
-import { button, make, prose } from "./reading.js";
+import { button, make, prose, waiting } from "./reading.js";
 
 // Nobody compares pictures this fast: an earlier press is the rest of a double click or a held key.
 const TOO_SOON_MS = 250;
+// An empty question for longer than this looks broken; the page then says that it is loading.
+const SLOW_MS = 1_000;
 
 const painted = () =>
   new Promise((resolve) => {
@@ -49,7 +51,9 @@ export class Question {
     this.query = null;
     this.coming = query;
     this.root.classList.add("blank");
+    const slow = setTimeout(() => this.coming === query && waiting(this.stage, this.texts.loading), SLOW_MS);
     const missing = await prepare(query);
+    clearTimeout(slow);
     if (this.coming !== query) return; // the page has moved on
     if (missing.length > 0) {
       this.#lack(query, missing);
@@ -73,8 +77,9 @@ export class Question {
     this.root.remove();
   }
 
+  /** A card to choose; style sheets of Salmon call it "answer". */
   #side(side, key) {
-    const card = make("button", `choice ${side}`);
+    const card = make("button", `choice ${side} answer`);
     card.type = "button";
     card.addEventListener("click", (event) => this.#pick(side, event.timeStamp));
     return { card, key };
@@ -107,7 +112,7 @@ export class Question {
     const tag = item.kind === "audio" ? "DIV" : "BUTTON";
     let holder = card;
     if (card.tagName !== tag) {
-      holder = tag === "DIV" ? make("div", `choice ${side}`) : this.#side(side).card;
+      holder = tag === "DIV" ? make("div", `choice ${side} answer`) : this.#side(side).card;
       card.replaceWith(holder);
       this.sides[side].card = holder;
     }
