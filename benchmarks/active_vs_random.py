@@ -36,10 +36,10 @@ from accelerando.crowd import (
     Random,
     Uncertainty,
     nearest_neighbor_distance,
-    nearest_neighbor_error,
     simulate,
     triplet_accuracy,
 )
+from accelerando.crowd._metrics import nearest_neighbor_error
 
 SAMPLERS = {
     "Random": Random(),

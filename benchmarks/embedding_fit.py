@@ -27,9 +27,9 @@ from accelerando.crowd import (
     AlienEggs,
     OrdinalEmbedding,
     nearest_neighbor_distance,
-    nearest_neighbor_error,
     triplet_accuracy,
 )
+from accelerando.crowd._metrics import nearest_neighbor_error
 
 OURS = {
     "ours t-STE, lapse .05 (default)": {},

@@ -63,7 +63,7 @@ class Headline(NamedTuple):
     fast: float
     slow: float
     answers: int
-    kills: int
+    faults: int
     lost: int
     chosen: float
     random: float
@@ -99,7 +99,7 @@ def headline(results: Path = RESULTS) -> Headline:
         fast=priority["score"],
         slow=priority["fifo"],
         answers=sum(row["answers"] for row in chaos),
-        kills=sum(row["kills of web"] + row["kills of worker"] for row in chaos),
+        faults=len(chaos),
         lost=sum(row["lost"] + row["doubled"] for row in chaos),
         chosen=active["ARR"],
         random=active["Random"],
@@ -141,7 +141,7 @@ def measured(results: Path = RESULTS) -> str:
             "random questions",
         ],
         [
-            f"of {found.answers:,} answers, lost or doubled with {found.kills} kills of processes",
+            f"of {found.answers:,} answers, lost or doubled in {found.faults} tries with faults",
             str(found.lost),
             "–",
             "–",

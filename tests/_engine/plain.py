@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from accelerando._engine.model import Components, has_own_step, needs_closure, offers_closure
-from accelerando._engine.step import largest_number
+from accelerando._engine.model import Components
+from accelerando._engine.step import has_own_step, largest_number, needs_closure, offers_closure
 
 
 class PlainModel:

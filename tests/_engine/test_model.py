@@ -11,8 +11,6 @@ from torch import nn
 
 from accelerando._engine.model import (
     Components,
-    has_own_step,
-    offers_closure,
     python_numbers,
 )
 from accelerando.exceptions import StateError
@@ -217,22 +215,6 @@ def test_a_refreshed_model_sees_replaced_parameters():
 def test_an_optimizer_with_a_closure_is_recognized():
     assert plain_model(optimizer=torch.optim.LBFGS, lr=1.0).needs_closure
     assert not plain_model().needs_closure
-
-
-def test_a_step_of_another_library_may_draw_random_numbers():
-    class Own(torch.optim.SGD):
-        def step(self, closure=None):
-            pass
-
-    class Inherits(torch.optim.Adam):
-        pass
-
-    parameters = [nn.Parameter(torch.ones(1))]
-    assert has_own_step(Own(parameters))
-    assert offers_closure(Own(parameters))
-    for kind in (torch.optim.SGD, torch.optim.LBFGS, Inherits):
-        assert not has_own_step(kind(parameters))
-        assert not offers_closure(kind(parameters))
 
 
 def test_lbfgs_trains_a_plain_model():

@@ -12,8 +12,14 @@ from accelerando._decisions import Plan, Settings
 from accelerando._engine import step as steps
 from accelerando._engine.comm.communicator import SingleProcess
 from accelerando._engine.data.feed import Batch, Shard
-from accelerando._engine.model import needs_closure
-from accelerando._engine.step import damped, grad_norm, largest_number
+from accelerando._engine.step import (
+    damped,
+    grad_norm,
+    has_own_step,
+    largest_number,
+    needs_closure,
+    offers_closure,
+)
 from accelerando.monitor import GradientNoiseScale
 from tests._engine.fits import data, plain_fit, plain_model, weights_of
 
@@ -237,6 +243,22 @@ def test_closures_that_need_not_be_given_are_not_needed():
     parameters = [nn.Parameter(torch.ones(1))]
     assert needs_closure(torch.optim.LBFGS(parameters))
     assert not needs_closure(torch.optim.Adam(parameters))
+
+
+def test_a_step_of_another_library_may_draw_random_numbers():
+    class Own(torch.optim.SGD):
+        def step(self, closure=None):
+            pass
+
+    class Inherits(torch.optim.Adam):
+        pass
+
+    parameters = [nn.Parameter(torch.ones(1))]
+    assert has_own_step(Own(parameters))
+    assert offers_closure(Own(parameters))
+    for kind in (torch.optim.SGD, torch.optim.LBFGS, Inherits):
+        assert not has_own_step(kind(parameters))
+        assert not offers_closure(kind(parameters))
 
 
 # -- the step -------------------------------------------------------------------------------------

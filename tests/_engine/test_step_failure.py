@@ -120,7 +120,9 @@ def test_errors_of_an_update_have_a_hint(update):
     fit.state.position.update = update
     with pytest.raises(RuntimeError) as caught:
         steps.update(fit, a_plan(), a_batch(fit))
-    assert len(caught.value.__notes__) == 1
+    batch, dtype = caught.value.__notes__  # once each
+    assert batch == "The batch of X is float64 of shape (24, 3)."
+    assert "try X.astype('float32')" in dtype
 
 
 # -- the training step of a subclass --------------------------------------------------------------

@@ -7,7 +7,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.estimator_checks import check_estimator
 
-from accelerando.crowd import TSTE, OrdinalEmbedding, nearest_neighbor_error
+from accelerando.crowd import TSTE, OrdinalEmbedding
+from accelerando.crowd._metrics import nearest_neighbor_error
 
 
 def test_the_order_of_a_line_is_found_from_noisy_answers(eggs):

@@ -1,13 +1,8 @@
 import numpy as np
 import pytest
 
-from accelerando.crowd import (
-    nearest_neighbor_distance,
-    nearest_neighbor_error,
-    procrustes,
-    triplet_accuracy,
-)
-from accelerando.crowd._metrics import accuracy_band
+from accelerando.crowd import nearest_neighbor_distance, triplet_accuracy
+from accelerando.crowd._metrics import accuracy_band, nearest_neighbor_error, procrustes
 
 
 def test_ties_count_one_half():

@@ -6,7 +6,8 @@ import pytest
 from skorch.callbacks import PrintLog
 
 from accelerando.batch_size import GeoDamp
-from accelerando.estimators._epoch_table import EpochTable, facts, prints_for_nobody
+from accelerando.estimators._epoch_table import EpochTable, facts
+from accelerando.estimators._skorch import prints_for_nobody
 from tests.nets import regressor
 
 

@@ -13,13 +13,22 @@ import os
 import re
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from accelerando._engine.data.feed import leaves
 from accelerando.exceptions import InputError, NotFiniteError, UnsupportedError
+
+if TYPE_CHECKING:
+    from accelerando._decisions import Plan
+    from accelerando._engine.loop import Fit
+
+_NOT_FINITE = (
+    "Lower lr, clip gradients with skorch's GradientNormClipping, or look for nan and inf in the "
+    "data."
+)
 
 
 def explain(error: Exception, batch: Any, module: nn.Module) -> None:
@@ -239,3 +248,21 @@ def _other_float(data: Any, wanted: torch.dtype | None) -> torch.dtype | None:
 
 def _short(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def not_finite(fit: Fit, plan: Plan, what: str, *, stepped: bool = False) -> NotFiniteError:
+    """Return the error of an update whose `what` is not finite, and where the run is now."""
+    state = fit.state
+    position, since = state.position, state.averaging.since
+    if stepped:
+        left = "train_step has moved the parameters already."
+    elif state.replicas is not None:
+        left = f"The estimator holds the average of update {position.update - since}, the last one."
+    else:
+        left = (
+            f"The estimator holds the parameters of update {position.update}, the last finite ones."
+        )
+    return NotFiniteError(
+        f"The {what} at update {position.update + 1} (epoch {position.epoch + 1}) with batch size "
+        f"{plan.rows} and lr {state.lr(plan.lr_scale):.4g}. {left} {_NOT_FINITE}"
+    )

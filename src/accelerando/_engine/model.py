@@ -6,7 +6,6 @@ criterion and optimizers, and how to compute predictions, a loss and a step with
 
 from __future__ import annotations
 
-import inspect
 import math
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -295,28 +294,6 @@ class Model(Protocol):
 
     def custom_step(self, batch: Any) -> dict[str, Any]:
         """Run the user's training step; return ``loss`` and ``y_pred``."""
-
-
-def has_own_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True if another library, or the user, wrote ``step``: it may draw random numbers.
-
-    Langevin dynamics and private gradients do. All ranks must draw the same ones.
-    """
-    step = getattr(type(optimizer), "step", torch.optim.Optimizer.step)
-    return not inspect.unwrap(step).__module__.startswith("torch.")
-
-
-def offers_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True if another library, or the user, wrote a ``step`` that accepts a closure."""
-    if not has_own_step(optimizer):
-        return False
-    return "closure" in inspect.signature(inspect.unwrap(type(optimizer).step)).parameters
-
-
-def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True if the optimizer evaluates the loss itself, like L-BFGS."""
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def groups_of(optimizer: Any) -> list[dict[str, Any]]:

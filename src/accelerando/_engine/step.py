@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from accelerando._engine.loop import Fit
     from accelerando._engine.model import Model
 
-REMEDY = (
-    "Lower lr, clip gradients with skorch's GradientNormClipping, or look for nan and inf in the "
-    "data."
-)
 _STEP = 1  # seeds the draws of an optimizer, together with the seed and the update
 _AS_THEY_ARE = nullcontext()  # a generator in every update takes as long as a small operation
 
@@ -311,7 +308,11 @@ def _step_or_restore(
     try:
         model.step(closure)
         if before and not all(bool(p.isfinite().all()) for p in parameters):
-            raise _not_finite(fit, plan, "step made a parameter overflow: the result is not finite")
+            from accelerando._engine import hints
+
+            raise hints.not_finite(
+                fit, plan, "step made a parameter overflow: the result is not finite"
+            )
     except ArithmeticError:
         _restore(parameters, before)
         raise
@@ -350,6 +351,28 @@ def _outside(draws: Draws, closure: Callable[[], torch.Tensor]) -> Callable[[], 
     return call
 
 
+def has_own_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if another library, or the user, wrote ``step``: it may draw random numbers.
+
+    Langevin dynamics and private gradients do. All ranks must draw the same ones.
+    """
+    step = getattr(type(optimizer), "step", torch.optim.Optimizer.step)
+    return not inspect.unwrap(step).__module__.startswith("torch.")
+
+
+def offers_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if another library, or the user, wrote a ``step`` that accepts a closure."""
+    if not has_own_step(optimizer):
+        return False
+    return "closure" in inspect.signature(inspect.unwrap(type(optimizer).step)).parameters
+
+
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return True if the optimizer evaluates the loss itself, like L-BFGS."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
 def largest_number(parameters: Sequence[torch.Tensor]) -> float:
     """Return the largest finite number that every floating dtype of the parameters can hold."""
     dtypes = {p.dtype for p in parameters if p.is_floating_point()}
@@ -370,21 +393,6 @@ def check_finite(fit: Fit, plan: Plan, loss: float, norm: float, *, stepped: boo
     if math.isfinite(loss) and math.isfinite(norm):
         return
     what = f"loss is {loss}" if not math.isfinite(loss) else f"gradient's norm is {norm}"
-    raise _not_finite(fit, plan, what, stepped=stepped)
+    from accelerando._engine import hints
 
-
-def _not_finite(fit: Fit, plan: Plan, what: str, *, stepped: bool = False) -> NotFiniteError:
-    state = fit.state
-    position, since = state.position, state.averaging.since
-    if stepped:
-        left = "train_step has moved the parameters already."
-    elif state.replicas is not None:
-        left = f"The estimator holds the average of update {position.update - since}, the last one."
-    else:
-        left = (
-            f"The estimator holds the parameters of update {position.update}, the last finite ones."
-        )
-    return NotFiniteError(
-        f"The {what} at update {position.update + 1} (epoch {position.epoch + 1}) with batch size "
-        f"{plan.rows} and lr {state.lr(plan.lr_scale):.4g}. {left} {REMEDY}"
-    )
+    raise hints.not_finite(fit, plan, what, stepped=stepped)

@@ -6,7 +6,6 @@ need. ``accelerando plan`` is the corresponding command.
 """
 
 from accelerando._deprecation import Deprecated, deprecated_names
-from accelerando.cost._compare import Comparison as Comparison
 from accelerando.cost._compare import compare as compare
 from accelerando.cost._measure import measure as measure
 from accelerando.cost._network import PRESETS as PRESETS
@@ -17,7 +16,6 @@ from accelerando.cost._replan import replan as replan
 
 __all__ = [
     "PRESETS",
-    "Comparison",
     "Network",
     "Plan",
     "compare",
@@ -29,6 +27,11 @@ __all__ = [
 __getattr__ = deprecated_names(
     __name__,
     {
+        "Comparison": Deprecated(
+            "accelerando.cost._compare",
+            "Comparison",
+            "It is the type of what accelerando.cost.compare returns; call compare.",
+        ),
         "replay": Deprecated(
             "accelerando.cost._replan", "replan", "It is called accelerando.cost.replan now."
         ),

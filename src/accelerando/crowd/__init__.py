@@ -11,8 +11,6 @@ from accelerando.crowd._attention import Validation as Validation
 from accelerando.crowd._dimension import select_dimension as select_dimension
 from accelerando.crowd._embedding import OrdinalEmbedding as OrdinalEmbedding
 from accelerando.crowd._metrics import nearest_neighbor_distance as nearest_neighbor_distance
-from accelerando.crowd._metrics import nearest_neighbor_error as nearest_neighbor_error
-from accelerando.crowd._metrics import procrustes as procrustes
 from accelerando.crowd._metrics import triplet_accuracy as triplet_accuracy
 from accelerando.crowd._noise import CKL as CKL
 from accelerando.crowd._noise import GNMDS as GNMDS
@@ -56,9 +54,7 @@ __all__ = [
     "Validation",
     "information_gain",
     "nearest_neighbor_distance",
-    "nearest_neighbor_error",
     "plan",
-    "procrustes",
     "read_answers",
     "search",
     "select_dimension",

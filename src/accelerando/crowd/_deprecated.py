@@ -65,15 +65,20 @@ DEPRECATED: dict[str, tuple[Any, str]] = {
     "accuracy_band": (_metrics.accuracy_band, "statsmodels' proportion_confint(method='wilson')"),
     "head_entropy": (_score.head_entropy, "accelerando.crowd.information_gain"),
     "log_posterior": (_posterior.log_posterior, _MODEL),
+    "nearest_neighbor_error": (
+        _metrics.nearest_neighbor_error,
+        "accelerando.crowd.nearest_neighbor_distance",
+    ),
     "nearest_neighbour_distance": (
         _metrics.nearest_neighbor_distance,
         "accelerando.crowd.nearest_neighbor_distance",
     ),
     "nearest_neighbour_error": (
         _metrics.nearest_neighbor_error,
-        "accelerando.crowd.nearest_neighbor_error",
+        "accelerando.crowd.nearest_neighbor_distance",
     ),
     "noise_model": (_noise.noise_model, "a class such as accelerando.crowd.TSTE"),
+    "procrustes": (_metrics.procrustes, "scipy.spatial.procrustes"),
     "repeat_agreement": (_attention.repeat_agreement, "the column repeats_agreed of an export"),
     "uncertainty": (_score.uncertainty, "accelerando.crowd.search(model, score='uncertainty')"),
 }

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlsplit
 from accelerando._validation import parameter_error
 from accelerando.exceptions import AccelerandoError
 
-__all__ = ["Asked", "Experimenter", "Participant", "ServiceError"]
+__all__ = ["Experimenter", "Participant", "ServiceError"]
 
 _RETRIES = 24  # about a minute, which is enough to restart a server
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse
-from accelerando._engine.model import needs_closure
+from accelerando._engine.step import needs_closure
 from accelerando.compress import Adaptive, ErrorFeedback, PowerSGD
 from accelerando.compress._codec import Compressor
 from accelerando.estimators._skorch import module_of

@@ -57,13 +57,6 @@ def facts(net: Any) -> dict[str, Any]:
     return found
 
 
-def prints_for_nobody(callback: Any, verbose: Any) -> bool:
-    """Return True if a callback would format a table only to discard it, which takes long."""
-    if type(callback) not in (PrintLog, EpochTable) or callback.sink is not print or verbose:
-        return False
-    return type(callback) is PrintLog or not log.isEnabledFor(logging.INFO)
-
-
 def _is_result(name: str, value: Any) -> bool:
     known = ("epoch", "batches", "train_batch_count", "valid_batch_count")
     return name not in known and not name.endswith("_best") and isinstance(value, int | float)

@@ -7,6 +7,7 @@ names; ``tests/estimators/test_skorch_private.py`` has one test for each of them
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -17,18 +18,18 @@ import skorch
 import torch
 from scipy import sparse
 from sklearn.utils.metadata_routing import process_routing
-from skorch.callbacks import Callback, ProgressBar
+from skorch.callbacks import Callback, PrintLog, ProgressBar
 from skorch.dataset import Dataset as SkorchDataset
 from skorch.utils import is_pandas_ndframe
 from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
+from accelerando._engine import step as steps
 from accelerando._engine.comm.communicator import UpdateResult
 from accelerando._engine.data.feed import Batch, Feed, Rows, choose_feed, leaves, map_leaves
-from accelerando._engine.model import Components, has_own_step, needs_closure, offers_closure
+from accelerando._engine.model import Components
 from accelerando._engine.runtime.process import Interrupt
-from accelerando._engine.step import largest_number
-from accelerando.estimators._epoch_table import prints_for_nobody
+from accelerando.estimators._epoch_table import EpochTable, log
 
 if TYPE_CHECKING:
     from accelerando._engine.runtime.progress import Progress
@@ -38,12 +39,8 @@ if TYPE_CHECKING:
 
 def components_of(net: skorch.NeuralNet) -> Components:
     """Return the modules, criteria and optimizers of an initialized net by their names."""
-    return Components(
-        *(
-            {name: getattr(net, name + "_") for name in names}
-            for names in (net._modules, net._criteria, net._optimizers)
-        )
-    )
+    kinds = (net._modules, net._criteria, net._optimizers)
+    return Components(*({name: getattr(net, name + "_") for name in names} for names in kinds))
 
 
 def module_of(net: skorch.NeuralNet) -> nn.Module:
@@ -108,13 +105,13 @@ class SkorchModel:
         optimizers = list(self.components.optimizers.values())
         if optimizers != getattr(self, "optimizers", None):  # signatures take long to inspect
             self.optimizers = optimizers
-            self.own_steps = any(map(has_own_step, optimizers))
-            self.needs_closure = any(map(needs_closure, optimizers))
-            self.offers_closure = any(map(offers_closure, optimizers))
+            self.own_steps = any(map(steps.has_own_step, optimizers))
+            self.needs_closure = any(map(steps.needs_closure, optimizers))
+            self.offers_closure = any(map(steps.offers_closure, optimizers))
         self.named_parameters = list(net.get_all_learnable_params())
         self.parameters = [parameter for _, parameter in self.named_parameters]
         self.buffers = list(self.module.buffers())
-        self.largest = largest_number(self.parameters)
+        self.largest = steps.largest_number(self.parameters)
         # skorch's classifier takes the logarithm of probabilities for NLLLoss.
         self.loss_reads_inputs = has_custom_loss(net)
         self._plain_loss = not self.loss_reads_inputs and not isinstance(self.criterion, nn.NLLLoss)
@@ -173,6 +170,13 @@ class CallbacksByEvent:
                 if acts(callback, event) and not prints_for_nobody(callback, verbose)
             ]
         return self._known[event]
+
+
+def prints_for_nobody(callback: Any, verbose: Any) -> bool:
+    """Return True if a callback would format a table only to discard it, which takes long."""
+    if type(callback) not in (PrintLog, EpochTable) or callback.sink is not print or verbose:
+        return False
+    return type(callback) is PrintLog or not log.isEnabledFor(logging.INFO)
 
 
 def acts(callback: Any, event: str) -> bool:

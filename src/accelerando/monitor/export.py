@@ -11,10 +11,23 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator
 
-__all__ = ["MetricsServer", "TensorBoardSignals", "metrics_text"]
+from accelerando._deprecation import Deprecated, deprecated_names
+
+__all__ = ["MetricsServer", "TensorBoardSignals"]
+
+__getattr__ = deprecated_names(
+    __name__,
+    {
+        "metrics_text": Deprecated(
+            "accelerando.monitor.export",
+            "_metrics_text",
+            "Use accelerando.monitor.export.MetricsServer(net), which serves this text.",
+        )
+    },
+)
 
 
-def metrics_text(signals: Mapping[str, float]) -> str:
+def _metrics_text(signals: Mapping[str, float]) -> str:
     """Return signals in Prometheus' text format; unknown values are left out.
 
     Parameters
@@ -24,8 +37,7 @@ def metrics_text(signals: Mapping[str, float]) -> str:
 
     Examples
     --------
-    >>> from accelerando.monitor.export import metrics_text
-    >>> print(metrics_text({"loss": 0.5, "noise_scale": float("nan")}), end="")
+    >>> print(_metrics_text({"loss": 0.5, "noise_scale": float("nan")}), end="")
     # TYPE accelerando_loss gauge
     accelerando_loss 0.5
     """
@@ -75,7 +87,7 @@ class MetricsServer:
                 if self.path.split("?")[0] != "/metrics":
                     self.send_error(404, "The numbers are at /metrics")
                     return
-                body = metrics_text(net.signals()).encode()
+                body = _metrics_text(net.signals()).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from accelerando._validation import parameter_error
-from accelerando.cost import Comparison, Plan
+from accelerando.cost import Plan
+from accelerando.cost._compare import Comparison
 from accelerando.plot._style import COLORS, INK, canvas, clean, integer_ticks, thousands
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def plan(planned: Plan | Comparison, *, currency: str = "$", figure: Any = None)
 
     Parameters
     ----------
-    planned : Plan or Comparison
+    planned : Plan or result of compare
         The result of :func:`accelerando.cost.plan`, :func:`accelerando.cost.replan` or
         :func:`accelerando.cost.compare`.
     currency : str
@@ -51,7 +52,7 @@ def plan(planned: Plan | Comparison, *, currency: str = "$", figure: Any = None)
     raise TypeError(
         str(
             parameter_error(
-                "plan", "planned", "a Plan or a Comparison of accelerando.cost", planned
+                "plan", "planned", "the result of plan or compare of accelerando.cost", planned
             )
         )
     )

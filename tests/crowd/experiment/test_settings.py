@@ -85,10 +85,12 @@ def test_the_embedding_is_chosen_by_the_answers_by_default():
 
 
 def test_the_number_of_dimensions_is_chosen_where_answers_have_a_likelihood():
-    assert EmbeddingSettings().dimensions == "auto"
-    assert EmbeddingSettings(noise="tste").dimensions == "auto"
-    assert EmbeddingSettings(noise="soe").dimensions == 2
+    assert EmbeddingSettings().dimensions == 2
+    assert EmbeddingSettings(dimensions="auto").dimensions == "auto"
+    assert EmbeddingSettings(noise="tste", dimensions="auto").dimensions == "auto"
     assert EmbeddingSettings(noise="gnmds", dimensions=3).dimensions == 3
+    with pytest.raises(ValidationError, match="dimensions must be a number with noise: soe"):
+        EmbeddingSettings(noise="soe", dimensions="auto")
 
 
 NUMBERS = [
