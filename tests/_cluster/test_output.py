@@ -59,7 +59,9 @@ def test_a_fit_shows_its_ranks_and_an_error_once(tmp_path):
     assert lines[0] == "silent until here", "verbose=0 prints nothing"
     assert lines[1] == "Ranks are starting; the cluster has 2 workers."
     assert lines[2] == "Training with 2 ranks on 2 workers."
-    assert lines[3].split() == ["epoch", "train_loss", "valid_loss", "dur"]
+    assert lines[3].split() == [
+        "epoch", "batch_size", "lr", "ranks", "train_loss", "valid_loss", "dur",
+    ]  # fmt: skip
     # On a busy machine Dask's nanny says that a worker takes long to end.
     stderr = "".join(
         one for one in done.stderr.splitlines(keepends=True) if "distributed.nanny" not in one

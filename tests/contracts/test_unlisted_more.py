@@ -3,7 +3,6 @@
 import copy
 import functools
 import pickle
-import random
 
 import numpy as np
 import pytest
@@ -177,7 +176,7 @@ class Langevin(torch.optim.SGD):
     def step(self, closure=None):
         for group in self.param_groups:
             for p in group["params"]:
-                noise = torch.randn_like(p) * np.random.random() * random.random()
+                noise = torch.randn_like(p) * np.random.random()
                 p.sub_(group["lr"] * (p.grad + noise))
 
 
@@ -431,8 +430,8 @@ class Reservoir(IterableDataset):
         for number in range(N):
             held.append(number)
             if len(held) > 10:
-                yield pair(held.pop(random.randrange(len(held))))
-        random.shuffle(held)
+                yield pair(held.pop(np.random.randint(len(held))))
+        np.random.shuffle(held)  # Dask's threads draw from Python's generator, too
         yield from map(pair, held)
 
 
@@ -456,7 +455,7 @@ class DrawsTogether(Rows):
 class Augmented(Rows):
     def __getitem__(self, number):
         x, y = pair(number)
-        return x + 0.1 * torch.randn(6).double() * random.random(), y
+        return x + 0.1 * torch.randn(6).double() * np.random.random(), y
 
 
 DATA = {

@@ -7,7 +7,6 @@ import pytest
 import torch
 from skorch.callbacks import Callback
 from torch import nn
-from torch.utils.data import DataLoader
 
 from accelerando import NeuralNetClassifier
 from accelerando.estimators._explain import (
@@ -17,7 +16,7 @@ from accelerando.estimators._explain import (
     explain_components,
     explain_evaluation,
 )
-from accelerando.exceptions import InputError, UnsupportedError
+from accelerando.exceptions import InputError
 from tests.nets import classifier, regressor
 
 ERROR = RuntimeError("PyTorch's own words")
@@ -67,8 +66,6 @@ def test_a_device_that_cannot_compute(device):
 def test_names_are_compared_with_those_that_exist():
     with pytest.raises(ValueError, match=r"Linear has no parameter 'in_feature'.*'in_features'"):
         check_names("module", nn.Linear, {"in_feature": 3})
-    with pytest.raises(UnsupportedError, match=r"iterator_train__batch_size=None"):
-        check_names("iterator_train", DataLoader, {"batch_size": None})
     check_names("module", nn.Linear, {"in_features": 3})
     check_names("module", lambda **anything: None, {"whatever": 3})
     net = classifier(callbacks__prnt_log=None)

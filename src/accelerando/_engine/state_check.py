@@ -82,11 +82,12 @@ _POSITION: dict[str, Check] = {
         precision=_or_none(_TEXT),
     ),
     "memories": _fields(
-        {},
-        policies=_list_of(_DICT),
-        monitors=_list_of(_DICT),
-        signals=_dict_of(_or_none(_is_number)),
-        strategy=_DICT,
+        {
+            "policies": lambda value: _list_of(_DICT)(value) and len(value) > 0,
+            "monitors": _list_of(_DICT),
+            "signals": _dict_of(_or_none(_is_number)),
+            "strategy": _DICT,
+        }
     ),
     "averaging": _fields({"since": _is_count, "count": _is_count}),
     "micro_batch": _fields({"rows": _or_none(_is_count), "seconds": _dict_of(_NUMBERS)}),

@@ -104,12 +104,11 @@ def _same(value: Any, current: Any, depth: int = 0) -> bool:
         return isinstance(value, dict) and all(
             key in current and _same(one, current[key], depth + 1) for key, one in value.items()
         )
-    if isinstance(current, list | tuple) and any(isinstance(v, dict | list) for v in current):
-        return (
-            isinstance(value, list | tuple)
-            and len(value) == len(current)
-            and all(_same(v, c, depth + 1) for v, c in zip(value, current, strict=True))
-        )
+    if isinstance(current, list | tuple):
+        if not isinstance(value, list | tuple) or len(value) != len(current):
+            return False  # one number per parameter group, or per phase
+        if any(isinstance(one, dict | list) for one in current):
+            return all(_same(v, c, depth + 1) for v, c in zip(value, current, strict=True))
     return not _has_dict(value) and fits(value, current)
 
 

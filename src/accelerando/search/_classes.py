@@ -37,16 +37,18 @@ def find_classes(
     known = hasattr(estimator, "__sklearn_tags__")
     if y is None or "classes" in fit_params or not (needed and known and is_classifier(estimator)):
         return {}
-    several = len(np.shape(y)) == 2 and isinstance(last, MultiOutputClassifier)
+    several = isinstance(last, MultiOutputClassifier)
     if dask.is_dask_collection(y):
         import dask.array as da
 
         values = y.to_dask_array() if hasattr(y, "to_dask_array") else y
+        several = several and values.ndim == 2
         columns = [values] if values.ndim == 1 else [values[:, i] for i in range(values.shape[1])]
         # One by one, because an array of unknown length cannot be raveled.
         found = list(compute(*map(da.unique, columns), check=check))
     else:
         values = np.asarray(y)
+        several = several and values.ndim == 2
         found = [_unique(column) for column in (values.T if several else [values])]
     found = [_without_missing(one) for one in found]
     return {"classes": found if several else _unique(np.concatenate(found))}

@@ -158,9 +158,9 @@ def test_experiments_may_do_without_reliability(tmp_path, noise):
 
 
 def test_the_settings_of_an_experiment_become_those_of_the_model():
-    automatic = model_settings(EmbeddingSettings())
+    assert model_settings(EmbeddingSettings())["n_components"] == 2
+    automatic = model_settings(EmbeddingSettings(dimensions="auto"))
     assert automatic == {"n_components": "auto", "noise": "auto", "lapse": "auto"}
-    assert model_settings(EmbeddingSettings(noise="soe"))["n_components"] == 2, "no likelihood"
     assert model_settings(EmbeddingSettings(noise="ste"))["lapse"] == 0.05
     assert model_settings(EmbeddingSettings(noise="tste", alpha=3))["noise"] == TSTE(alpha=3.0)
     assert model_settings(EmbeddingSettings(dimensions=3))["n_components"] == 3
@@ -168,7 +168,7 @@ def test_the_settings_of_an_experiment_become_those_of_the_model():
 
 def test_the_number_of_dimensions_may_be_chosen_by_the_answers(tmp_path):
     store = Store(f"sqlite:///{tmp_path}/crowd.sqlite")
-    lab = Lab(store, EGGS)
+    lab = Lab(store, EGGS.replace("{warmup", "{dimensions: auto, warmup"))
     at_work = worker(store)
     for k in range(4):
         crowd(lab, 120, name=f"p{k}", seed=k)
