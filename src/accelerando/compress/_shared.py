@@ -159,7 +159,7 @@ def _rounding_variance(columns: torch.Tensor) -> torch.Tensor:
 
 
 def _chances(layers: Sequence[Layer], budget: float) -> list[torch.Tensor]:
-    """Return the probabilities of least variance for so many bytes, values included."""
+    """Return the probabilities of least variance for `budget` bytes, values included."""
     if not layers:
         return []
     weights = torch.cat([layer.weights for layer in layers])
