@@ -43,5 +43,5 @@ def test_a_comparison_is_drawn_over_workers_with_the_knee():
 
 
 def test_other_things_are_refused():
-    with pytest.raises(TypeError, match="'planned' parameter of plan must be a Plan or a Compar"):
+    with pytest.raises(TypeError, match="'planned' parameter of plan must be the result of plan"):
         plot.plan(3)
