@@ -209,6 +209,8 @@ def stop_at_the_end_of_an_epoch(epoch):
         if self.state.position.epoch == epoch:
             Rank._report_end = report
             os.kill(os.getpid(), signal.SIGSTOP)
+            # Another thread may take the signal: without a pause this one would report first.
+            threading.Event().wait(1.0)
         report(self, *args)
 
     Rank._report_end = stopping

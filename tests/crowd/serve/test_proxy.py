@@ -20,11 +20,12 @@ from tests.packages import install
 
 PAGE = Path(__file__).parents[3] / "docs" / "crowd-server.md"
 JSON = {"content-type": "application/json"}
+HERE = "127.0.0.77"  # of nginx alone: other tests take ports of 127.0.0.1 while it starts
 
 
 def free_port():
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.bind((HERE, 0))
         return listener.getsockname()[1]
 
 
@@ -46,7 +47,7 @@ class Browser:
 
     def send(self, method, path, body=None, **headers):
         line = http.client.HTTPSConnection(
-            "127.0.0.1",
+            HERE,
             self.port,
             context=ssl._create_unverified_context(),
             timeout=60,
@@ -78,7 +79,7 @@ def place(request, tmp_path_factory, certificate):  # noqa: F811
         if prefix:  # as the sentence below the block says
             block = block.replace("location / {", f"location {prefix}/ {{")
             block = block.replace("127.0.0.1:8421;", "127.0.0.1:8421/;")
-        block = block.replace("listen 443", f"listen 127.0.0.1:{port}")
+        block = block.replace("listen 443", f"listen {HERE}:{port}")
         block = block.replace("127.0.0.1:8421", there)
         for name, file in (("fullchain", "cert.pem"), ("privkey", "key.pem")):
             block = re.sub(rf"/\S+{name}\.pem", str(certificate / file), block)
@@ -96,7 +97,7 @@ def place(request, tmp_path_factory, certificate):  # noqa: F811
         try:
             while True:
                 try:
-                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    socket.create_connection((HERE, port), 1).close()
                     break
                 except OSError:
                     assert process.poll() is None, (room / "log").read_text()
