@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.linear_model import SGDClassifier
 
-from accelerando.search import IncrementalSearchCV
+from accelerando.search import IncrementalSearchCV, _limits
 from accelerando.search._limits import Limits, compute
 from accelerando.search._refit import all_rows
 
@@ -126,3 +126,26 @@ def test_data_that_a_client_has_persisted_is_computed_by_it():
         assert search.score(X, y) == search.score(ROWS, LABELS)
     with dask.config.set(scheduler="synchronous"):  # the client is closed
         assert search.score(da.from_array(ROWS, chunks=(5, 2)), LABELS) >= 0
+
+
+def test_tasks_that_the_scheduler_learns_of_late_are_cancelled_too(nobody, monkeypatch):
+    """Dask ignores a message to cancel tasks whose graph it is still reading."""
+    monkeypatch.setattr(_limits, "CANCEL_AGAIN", (0.05, 0.1))
+    cancelled, cancel = [], nobody.cancel
+
+    def lost(futures, **options):
+        cancelled.append(len(futures))
+        return cancel(futures, **options) if len(cancelled) > 1 else None
+
+    monkeypatch.setattr(nobody, "cancel", lost)
+    future = nobody.submit(lambda: ROWS, pure=False)
+
+    def over():
+        nobody.futures.pop(future.key, None)  # as cancelling does
+        raise ValueError("over")
+
+    with pytest.raises(ValueError, match="over"):
+        _limits.results_of([future], nobody, over)
+    while n_tasks(nobody):
+        time.sleep(0.01)
+    assert cancelled[:2] == [1, 1]

@@ -18,6 +18,7 @@ from accelerando._validation import check, parameter_error
 
 __all__ = ["Limits", "compute", "current", "limit_seconds", "no_limit", "results_of"]
 
+CANCEL_AGAIN = (0.5, 2.0, 10.0)  # seconds after the first time
 POLL_SECONDS = 0.2  # between two looks at the limits
 UNITS = {"min": "minutes", "sec": "seconds", "hr": "hours"}
 
@@ -127,5 +128,22 @@ def results_of(futures: Sequence[Future], client: Client, check: Callable[[], No
             except TimeoutError:
                 check()
     except BaseException:
-        client.cancel(list(futures))
+        _cancel(list(futures), client)
         raise
+
+
+def _cancel(futures: list[Future], client: Client) -> None:
+    """Cancel tasks, also those whose graph the scheduler has not read yet.
+
+    Dask reads graphs in a thread, and a message to cancel tasks that it does not know is ignored.
+    So they are cancelled again later, unless somebody computes the same data meanwhile.
+    """
+    client.cancel(futures)
+
+    def again() -> Any:
+        stale = [future for future in futures if future.key not in client.futures]
+        usable = stale and client.status == "running"
+        return client.cancel(stale, asynchronous=True) if usable else None
+
+    for seconds in CANCEL_AGAIN:
+        client.loop.add_callback(client.loop.call_later, seconds, again)
