@@ -130,7 +130,8 @@ def train(way: dict, images: Images, epochs: int, lr: float, width: int, seed: i
     if "averagings" in updates.columns:
         row["synchronisations"] = int(updates["averagings"].iloc[-1])
         row["periods"] = updates["period"].iloc[:: max(1, len(updates) // 200)].tolist()
-        row["variance"] = variance(updates)
+        if "parameter_spread" in updates.columns:
+            row["variance"] = variance(updates)
     return row
 
 
