@@ -12,6 +12,7 @@ import pytest
 from accelerando import monitor as module
 from accelerando.monitor import (
     CommunicationTime,
+    Curvature,
     GradientDiversity,
     GradientNoiseScale,
     GradientVariance,
@@ -21,13 +22,14 @@ from accelerando.monitor import (
     ParameterSpread,
     Throughput,
 )
-from accelerando.monitor._monitor import Setting
+from accelerando.monitor._monitor import CurvatureSeen, Setting
 
 MONITORS = {
     "GradientNoiseScale": GradientNoiseScale(),
-    "GradientNoiseScale, short": GradientNoiseScale(error=0.3, shortest=4, longest=60),
+    "GradientNoiseScale, now and then": GradientNoiseScale(every=3),
     "GradientVariance": GradientVariance(memory=10),
     "GradientDiversity": GradientDiversity(memory=10),
+    "Curvature": Curvature(every=5, iterations=3),
     "LossTrend": LossTrend(memory=10),
     "ParameterSpread": ParameterSpread(),
     "Throughput": Throughput(memory=10),
@@ -52,6 +54,7 @@ def recorded(count=60):
             wait_seconds=math.nan if update == 1 else 0.001,
             ranks=2,
             spread=None if update % 4 else 0.1 * update,
+            curvature=None if update % 5 else CurvatureSeen(1.0 * update, 0.5 * update, 0.01),
         )
 
 
@@ -110,7 +113,8 @@ def test_settings_survive_pickle(monitor):
 @every_monitor
 def test_what_is_undefined_is_said_before_training(monitor):
     averaging = Setting(several_ranks=True, divisible=True, averages_parameters=True)
-    assert bool(monitor.undefined(averaging)) == monitor.looks_at_parts
+    own = monitor.looks_at_parts or isinstance(monitor, Curvature)
+    assert bool(monitor.undefined(averaging)) == own
     usual = Setting(several_ranks=True, divisible=True)
     assert bool(monitor.undefined(usual)) == isinstance(monitor, ParameterSpread)
     nothing = Setting(several_ranks=False, divisible=False, averages_parameters=False)

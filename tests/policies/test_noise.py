@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
 from accelerando.monitor import GradientNoiseScale, GradientVariance
 from accelerando.policies import Decision, NoiseScale, NormTest, Signals
+from tests.nets import classifier
 
 
 def noise(update=100, size=64, scale=1000.0, error=0.1, low=800.0):
@@ -49,6 +52,50 @@ def test_noise_scale_dwells():
     assert policy.decide(noise(update=130, size=128), state)[0] == Decision(batch_size=256)
 
 
+def kungfu(digits):
+    """Return the sizes that KungFu's estimate asks for: halves, averages with weight 0.6."""
+    torch.manual_seed(0)
+    X, y = (torch.as_tensor(part) for part in digits)
+    net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def square(rows):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(X[rows]), y[rows]).backward()
+        return sum(float((p.grad**2).sum()) for p in net.parameters())
+
+    size, sizes, means = 8, [], None
+    for update in range(240):
+        rows = torch.randint(len(X), (size,))
+        small = sum(square(half) for half in rows.split(size // 2)) / 2
+        large = square(rows)
+        found = (2 * large - small, size * (small - large))
+        means = (
+            found
+            if means is None
+            else [0.4 * m + 0.6 * f for m, f in zip(means, found, strict=True)]
+        )
+        if update % 20 == 19 and means[0] > 0.0:
+            wanted = min(2 * size, max(8, means[1] / means[0]))
+            size = 2 * round(wanted / 2)
+        sizes.append(size)
+        optimizer.step()
+    return sizes
+
+
+def test_with_its_defaults_the_batch_grows_as_kungfus_does(digits):
+    frame = (
+        classifier(batch_size=NoiseScale(initial=8), max_epochs=8, train_split=None)
+        .fit(*digits)
+        .updates_frame()
+    )
+    theirs = kungfu(digits)
+    ours = frame["batch_size"].tolist()
+    assert max(theirs) > 8, "or there is nothing to compare with"
+    assert max(ours) >= max(theirs)
+    assert next(k for k, size in enumerate(ours) if size >= 16) <= 100
+
+
 def test_the_norm_test_never_shrinks_the_batch():
     enough = Signals(
         {"update": 90, "wanted_batch_size": 64, "gradient_variance": 10.0, "gradient_square": 1.0}
@@ -60,7 +107,7 @@ def test_the_norm_test_never_shrinks_the_batch():
 
 
 def test_they_bring_their_monitors():
-    assert NoiseScale().monitors() == (GradientNoiseScale(error=0.1),)
+    assert NoiseScale().monitors() == (GradientNoiseScale(),)
     assert NormTest().monitors() == (GradientVariance(),)
     assert NoiseScale.occasional
     assert NormTest.occasional

@@ -3,7 +3,9 @@
 ``expected.json`` was recorded by version 4 of the state format, before the engine was rebuilt; see
 ``record.py``. On another CPU or with another version of PyTorch the last digits may differ. Since
 then ranks add up gradients in another order, and weights of rows have double precision. Losses and
-noise scales of ranks were recorded again when they began to travel in double precision.
+noise scales of ranks were recorded again when they began to travel in double precision. Noise
+scales, and runs that follow the noise, were recorded again when rows began to be compared, and when
+filters took the place of averages; the models of runs that only watch have not changed by it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """States that the version before the redesign saved are read, and the runs end as they would have.
 
-See ``saved_states.py`` for how they were made.
+See ``saved_states.py`` for how they were made. Noise scales, and the runs of NoiseScale
+and NormTest, were recorded again when rows began to be compared.
 """
 
 from __future__ import annotations

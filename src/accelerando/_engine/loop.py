@@ -29,7 +29,6 @@ from accelerando._engine.micro_batch import facts_of
 from accelerando._engine.model import Model
 from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
-from accelerando.exceptions import UnsupportedError
 from accelerando.monitor import Observation
 from accelerando.policies._controller import Controller
 from accelerando.sync import AllReduce, Averaging
@@ -153,8 +152,8 @@ class Fit:
         Time that was spent before this fit.
     started : float
         When this fit began.
-    measured, planned : tuple or None
-        The newest measurement on the training set, and the newest plan.
+    measured, planned, row_norms : tuple or None
+        The newest measurement on the training set, the newest plan, what looks at single rows.
     """
 
     spec: FitSpec
@@ -166,6 +165,7 @@ class Fit:
     started: float = field(default_factory=time.perf_counter)
     measured: tuple[int, float] | None = None
     planned: tuple[Plan, int | None] | None = None
+    row_norms: tuple[list[int], Any] | None = None
 
     def __post_init__(self) -> None:
         self.seconds_before = self.state.seconds
@@ -250,7 +250,9 @@ def next_plan(fit: Fit) -> Plan:
     plan = control.plan(values, state.memories, state.settings, base_lr, comm.batches_per_update)
     settings = plan.settings
     if settings[3:8] != NOTHING_DECIDED[3:8]:
-        _check_settings(fit, settings, group)
+        from accelerando._engine.decided import check_settings
+
+        check_settings(fit, settings, *_momentum(group))
     fit.planned = plan, state.position.n_examples
     return plan
 
@@ -273,39 +275,20 @@ def _momentum(group: Mapping[str, Any]) -> tuple[float, float]:
     return float(group.get("momentum", math.nan)), math.nan
 
 
-def _check_settings(fit: Fit, settings: Settings, group: Mapping[str, Any]) -> None:
-    """Raise if a policy decided something that this fit does not have."""
-    optimizer = type(fit.model.optimizers[0]).__name__
-    momentum, beta2 = _momentum(group)
-    if settings.precision not in (None, "float32"):
-        raise UnsupportedError(
-            f"A policy decided precision={settings.precision!r}; training computes in the dtype of "
-            "the module. Let the policy decide something else."
-        )
-    if settings.period is not None and math.isnan(fit.comm.period(fit.state, 1)):
-        raise UnsupportedError(
-            f"A policy decided period={settings.period}, the updates between two averagings of "
-            "parameters; here ranks average their gradients in every update, and there is no "
-            "period. Pass sync=PeriodicAveraging(...) or another strategy that averages."
-        )
-    if settings.momentum is not None and math.isnan(momentum):
-        raise UnsupportedError(
-            f"A policy decided momentum={settings.momentum}, and {optimizer} has none. Use SGD or "
-            "an optimizer with betas, or let the policy decide something else."
-        )
-    if settings.betas is not None and math.isnan(beta2):
-        raise UnsupportedError(
-            f"A policy decided betas={settings.betas}, and {optimizer} has none. Use an optimizer "
-            "with betas, such as Adam, or let the policy decide momentum."
-        )
-
-
 def observation(fit: Fit, batch: Batch, result: UpdateResult, seconds: float) -> Observation:
     """Return what monitors see of an update."""
     position, comm = fit.state.position, fit.comm
     # A loss that is a sum over rows has such a gradient; noise is about the gradients of rows.
     rows = float(batch.size) if fit.spec.sums else 1.0
-    noise = result.noise or PartNorms(0, 0.0)
+    noise, every, curvature = (
+        result.noise or PartNorms(0, 0.0),
+        fit.control.looks_at_curvature,
+        None,
+    )
+    if every and position.update % every == 0:
+        from accelerando._engine.curvature import look_at_curvature
+
+        curvature = look_at_curvature(fit, batch)
     return Observation(
         position.update,
         batch.size,
@@ -317,6 +300,7 @@ def observation(fit: Fit, batch: Batch, result: UpdateResult, seconds: float) ->
         *comm.mean_seconds(seconds),
         comm.ranks,
         comm.spread,
+        curvature,
     )
 
 

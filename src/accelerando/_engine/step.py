@@ -27,7 +27,6 @@ from accelerando.exceptions import NotFiniteError
 
 if TYPE_CHECKING:
     from accelerando._engine.loop import Fit
-    from accelerando._engine.model import Model
 
 _STEP = 1  # seeds the draws of an optimizer, together with the seed and the update
 _AS_THEY_ARE = nullcontext()  # a generator in every update takes as long as a small operation
@@ -91,11 +90,17 @@ def step(fit: Fit, plan: Plan, batch: Batch) -> UpdateResult:
     norm = evaluations[0][2] if evaluations else math.inf
     closure = gradient if model.needs_closure else None
     if model.offers_closure and closure is None:
-        closure = _offered(model, gradient, evaluations[0][0].loss)
+        from accelerando._engine.closures import offered
+
+        closure = offered(model, gradient, evaluations[0][0].loss)
     draws: AbstractContextManager[None] = nullcontext()
     if model.own_steps:
         place = Draws(fit.state.seed, fit.state.position.update, _STEP)
-        draws, closure = place(), None if closure is None else _outside(place, closure)
+        draws = place()
+        if closure is not None:
+            from accelerando._engine.closures import outside
+
+            closure = outside(place, closure)
     with damped(model.optimizers, plan.lr_scale, plan.settings), draws:
         _step_or_restore(fit, plan, closure, lr, norm)
     found, loss, norm = evaluations[0]
@@ -139,6 +144,29 @@ def accumulate(fit: Fit, batch: Batch, weights: torch.Tensor | None) -> LocalGra
         from accelerando._engine.comm.gather import accumulate_gathered
 
         return accumulate_gathered(fit, batch, X, y, weights)
+    if fit.control.looks_at_parts and spec.divisible and weights is None:
+        from accelerando._engine.row_norms import look_at_rows
+
+        norms = look_at_rows(fit, batch, X, y)
+        if norms is not None:
+            with norms:
+                local = _in_parts(fit, batch, (X, y), None, size, compares_parts=False)
+            return norms.noted(local, sums=spec.sums) if alone else local
+    return _in_parts(fit, batch, (X, y), weights, size, compares_parts=compares_parts)
+
+
+def _in_parts(
+    fit: Fit,
+    batch: Batch,
+    data: tuple[Any, Any],
+    weights: torch.Tensor | None,
+    size: int,
+    *,
+    compares_parts: bool,
+) -> LocalGradient:
+    """Add the gradient of the batch's loss to ``.grad``, `size` rows at a time."""
+    comm, micro, spec = fit.comm, fit.state.micro_batch, fit.spec
+    (X, y), rows, alone = data, max(1, batch.held), comm.alone
     in_one_piece = size >= rows and not micro.probing
     if compares_parts and in_one_piece and _halve(fit, batch, [X, y]):
         size, in_one_piece = -(-rows // 2), False
@@ -316,39 +344,6 @@ def _step_or_restore(
     except ArithmeticError:
         _restore(parameters, before)
         raise
-
-
-def _offered(
-    model: Model, gradient: Callable[[], torch.Tensor], loss: torch.Tensor
-) -> Callable[[], torch.Tensor]:
-    """Return the closure for optimizers of other libraries, such as SAM.
-
-    The gradient of the batch exists already, and `loss` is its loss. The closure computes both
-    again if the optimizer has moved a parameter, or touched a gradient, since then.
-    """
-    parameters = model.parameters
-    before = [p.detach().clone() for p in parameters]
-    gradients = [(p.grad, -1 if p.grad is None else p.grad._version) for p in parameters]
-
-    def closure() -> torch.Tensor:
-        same = all(
-            p.grad is g and (g is None or g._version == version) and torch.equal(p.detach(), value)
-            for p, (g, version), value in zip(parameters, gradients, before, strict=True)
-        )
-        with torch.enable_grad():
-            return loss if same else gradient()
-
-    return closure
-
-
-def _outside(draws: Draws, closure: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-    """Return a closure whose dropout draws as that of the gradient before."""
-
-    def call() -> torch.Tensor:
-        with draws.outside():
-            return closure()
-
-    return call
 
 
 def has_own_step(optimizer: torch.optim.Optimizer) -> bool:

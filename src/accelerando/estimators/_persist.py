@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from typing import Any
 
@@ -160,7 +161,8 @@ def _forget_foreign_memories(net: Any, state: TrainState, path: object) -> None:
             stacklevel=5,
         )
         state.memories.policies[:1] = memories.policies[:1]
-    if saved["control"] != present["control"]:
+    earlier = [_present_text(text) for text in saved["control"]]
+    if present["control"] not in (saved["control"], earlier):
         warnings.warn(
             f"{path} was saved with other monitors or policies; those of the estimator start "
             "without a memory.",
@@ -175,6 +177,18 @@ def _forget_foreign_memories(net: Any, state: TrainState, path: object) -> None:
         )
         state.adopt_strategy(strategy)
     state.made_with = present
+
+
+def _present_text(text: str) -> str:
+    """Return how this version describes a monitor or a policy of an earlier one.
+
+    >>> _present_text("GradientNoiseScale(error=0.03, shortest=20.0, longest=10000.0, every=25)")
+    'GradientNoiseScale(every=None)'
+    """
+    former = r"GradientNoiseScale\(error=[^,]+, shortest=[^,]+, longest=[^,]+, every=(\d+)\)"
+    text = re.sub(former, r"GradientNoiseScale(every=\1)", text)
+    text = text.replace("GradientNoiseScale(every=25)", "GradientNoiseScale(every=None)")
+    return re.sub(r"^(NoiseScale\(.*surest=)0\.3\)$", r"\g<1>0.5)", text)
 
 
 # -- callbacks ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Pass monitors as ``monitors`` to an estimator. Their signals become columns of `
 and the input of :mod:`accelerando.policies`.
 """
 
+from accelerando.monitor._curvature import Curvature as Curvature
 from accelerando.monitor._gradient import GradientDiversity as GradientDiversity
 from accelerando.monitor._gradient import GradientVariance as GradientVariance
 from accelerando.monitor._monitor import Monitor as Monitor
@@ -18,6 +19,7 @@ from accelerando.monitor._progress import Throughput as Throughput
 
 __all__ = [
     "CommunicationTime",
+    "Curvature",
     "GradientDiversity",
     "GradientNoiseScale",
     "GradientVariance",

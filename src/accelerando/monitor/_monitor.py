@@ -11,13 +11,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from accelerando._validation import check_number
 
-State = Mapping[str, float]
+State = Mapping[str, Any]
 UNKNOWN = math.nan
 """The value of a signal that is not known yet: every comparison with it is false."""
+
+
+class CurvatureSeen(NamedTuple):
+    """Trace and largest eigenvalue of the Hessian of a batch's loss; the time they took."""
+
+    trace: float
+    top: float
+    seconds: float
 
 
 class Observation(NamedTuple):
@@ -49,6 +57,8 @@ class Observation(NamedTuple):
     spread : float or None
         The mean squared distance of the ranks' parameters from their average; None if all ranks
         have the same parameters.
+    curvature : CurvatureSeen or None
+        The Hessian of the loss after the update, if it was looked at.
     """
 
     update: int
@@ -62,6 +72,7 @@ class Observation(NamedTuple):
     wait_seconds: float = UNKNOWN
     ranks: int = 1
     spread: float | None = None
+    curvature: CurvatureSeen | None = None
 
 
 class Setting(NamedTuple):
@@ -108,8 +119,12 @@ class Monitor(ABC):
     looks_at_parts: ClassVar[bool] = False
     """True if the monitor needs the gradients of the parts of a batch.
 
-    Then it is called only after updates in which those gradients were measured.
+    Then it is called only after updates in which those gradients were measured. Its memory should
+    have their number as ``count``: the first hundred are measured in every update.
     """
+
+    every: int | None = None
+    """The number of updates between two looks at parts; None leaves it to what they cost."""
 
     def start(self) -> State:
         """Return the memory before the first update."""

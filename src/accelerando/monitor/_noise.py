@@ -1,24 +1,21 @@
-"""Gradient noise scale, averaged over a memory whose length adapts to the noise."""
+"""Gradient noise scale: variance and squared gradient, followed by filters that allow drift."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from accelerando._validation import check, check_integer, check_number, is_number
+from accelerando._deprecation import warn_deprecated
+from accelerando._validation import check_integer
 from accelerando.monitor._moments import moments
-from accelerando.monitor._monitor import (
-    UNKNOWN,
-    Monitor,
-    Observation,
-    State,
-    blend,
-)
+from accelerando.monitor._monitor import UNKNOWN, Monitor, Observation, State, blend
+from accelerando.monitor._trend import begin, estimate, measured, predicted
 
 _FEWEST = 8  # observations before their scatter is an estimate
-_SCATTER_MEMORY = 100  # observations over which the scatter is averaged
-_SIGNIFICANT = 2.0  # standard errors by which the signal must exceed the noise
+_SCATTER_MEMORY = 30  # observations over which the scatter is averaged
+_KNOWN = 0.5  # the largest relative standard error of a noise scale that is known
+_SIDE = 2.2  # standard errors of the lower bound: 95 % with heavy tails
 
 
 @dataclass(frozen=True)
@@ -28,115 +25,120 @@ class GradientNoiseScale(Monitor):
     .. math:: B_\text{noise} = \frac{\operatorname{tr} \Sigma}{\|g\|^2}
 
     :math:`\Sigma` is the covariance of the gradients of single rows, :math:`g` the gradient on the
-    training set. Both are estimated without bias in every update, from the gradients of the ranks
-    and their mean, or on a single rank from the gradients of micro-batches. Numerator and
-    denominator are averaged separately, then divided.
+    training set. Both are estimated without bias in every measured update: from the squared
+    gradient norms of all rows where hooks can compute them, otherwise from micro-batches, ranks, or
+    two halves of the batch, and their mean.
 
-    When the batch is much smaller than the noise scale, :math:`\|g\|^2` is much smaller than its
-    noise, and only a long average helps. So the memory is as long as the relative standard error
-    `error` of the denominator requires: about
-    :math:`(B_\text{noise} / B)^2 / \text{error}^2` updates, divided by the number of directions in
-    which there is noise. The scatter is estimated from successive differences, which a trend does
-    not distort.
+    Both drift while the model learns, and one update tells little: when the batch is much smaller
+    than the noise scale, :math:`\|g\|^2` is much smaller than its noise. So each of them is
+    followed by Kalman filters. The state is the logarithm and its slope (a local linear trend).
+    Three filters with different rates of drift are weighted by how well they predict. The noise of
+    a measurement is estimated from successive differences, which a trend does not distort. The
+    stated error holds the noise, the drift since then, and the disagreement of the filters.
 
     Parameters
     ----------
-    error : float
-        The target of the relative standard error. A smaller one needs a longer memory, which lags
-        behind a growing noise scale.
-    shortest, longest : float
-        The bounds of the memory, in observations.
-    every : int
-        The number of updates between two measurements, if a measurement costs time: on a single
-        rank that processes a batch at once, a measurement processes it in two halves. Where there
-        are several ranks or micro-batches anyway, every update is measured.
+    every : int or None
+        The number of updates between two measurements. None measures the first hundred updates,
+        and up to a thousand while the noise scale is unknown; from there on as often as costs about
+        two percent of the time, by a count of arithmetic and calls: every update of a large dense
+        net, one in about fifty of a small one. Where only ranks or micro-batches can be compared,
+        they are compared in every update, and halves of a batch in every 25th.
+    error, shortest, longest : float
+        Deprecated and without effect: the filters find their memory themselves.
 
     Notes
     -----
-    Signals: ``noise_scale``, unknown (``nan``) until the gradient exceeds its noise by two standard
-    errors, and never negative; ``noise_scale_error``, its relative standard error;
-    ``noise_scale_low``, a lower bound with a confidence of about 97 %, known from the eighth
-    observation on.
+    Signals: ``noise_scale``, unknown (``nan``) until its relative standard error is at most one
+    half; ``noise_scale_error``, that error, for the logarithm; ``noise_scale_low``, a lower bound
+    with a confidence of 95 %, known from the eighth observation on.
+
+    The estimate assumes that a batch is a random draw. In the second half of an epoch, rows that
+    have not come yet have larger gradients than those that have: where a model memorizes its data,
+    :math:`\|g\|^2` is overestimated, and the noise scale too small.
 
     References
     ----------
     S. McCandlish et al., *An empirical model of large-batch training*, arXiv:1812.06162,
     appendix A.1.
 
+    G. Gray et al., *Normalization layer per-example gradients are sufficient to predict gradient
+    noise scale in transformers*, arXiv:2411.00999.
+
     Examples
     --------
     >>> from accelerando.monitor import GradientNoiseScale, watch
-    >>> rows = watch(GradientNoiseScale(), losses=[1.0] * 20, batch_size=64,
+    >>> rows = watch(GradientNoiseScale(), losses=[1.0] * 40, batch_size=64,
     ...              grad_square=2.0, parts=2, parts_square=3.0)
-    >>> rows[-1]["noise_scale"]  # 64 (3 - 2) / (2 - 1)
+    >>> round(rows[-1]["noise_scale"], 3)  # 64 (3 - 2) / (2 - 1)
     64.0
     """
 
-    error: float = 0.03
-    shortest: float = 20.0
-    longest: float = 10_000.0
-    every: int = 25
+    error: Any = field(default=None, repr=False)
+    shortest: Any = field(default=None, repr=False)
+    longest: Any = field(default=None, repr=False)
+    every: int | None = None
 
     signals: ClassVar[tuple[str, ...]] = ("noise_scale", "noise_scale_error", "noise_scale_low")
     looks_at_parts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_number(self, "error", self.error, above=0, below=1)
-        check_number(self, "shortest", self.shortest, minimum=1)
-        enough = is_number(self.longest) and self.longest >= self.shortest
-        allowed = f"a number of at least shortest={self.shortest!r}, in observations"
-        check(enough, self, "longest", allowed, self.longest)
-        check_integer(self, "every", self.every)
+        for name in ("error", "shortest", "longest"):
+            if getattr(self, name) is not None:
+                warn_deprecated(
+                    f"GradientNoiseScale({name}=...)",
+                    "Leave it out: the memory of the estimate follows the noise and the drift.",
+                    stacklevel=4,
+                )
+        check_integer(self, "every", self.every, also={None: "None (as often as costs little)"})
 
     def observe(self, seen: Observation, state: State) -> tuple[tuple[float, ...], State]:
         found = moments(seen)
-        if found is None:
-            return _ratio(state), state
+        if found is None or not 0.0 < found.variance < math.inf:
+            return _known(state), state
         x, y = found
-        if not state:
-            state = {"count": 1.0, "x": x, "y": y, "weights": 1.0, "last_x": x, "last_y": y}
-            return _ratio(state), {**state, "xx": 0.0, "xy": 0.0, "yy": 0.0}
-        count = state["count"] + 1.0
-        dx, dy = x - state["last_x"], y - state["last_y"]
-        differences = count - 1.0  # including this one
-        xx = blend(state["xx"], 0.5 * dx * dx, differences, _SCATTER_MEMORY)
-        xy = blend(state["xy"], 0.5 * dx * dy, differences, _SCATTER_MEMORY)
-        yy = blend(state["yy"], 0.5 * dy * dy, differences, _SCATTER_MEMORY)
-        weight = max(1.0 / count, 2.0 / (self._memory(state["y"], yy) + 1.0))
-        return _ratio(
-            after := {
-                "count": count,
-                "x": state["x"] + weight * (x - state["x"]),
-                "y": state["y"] + weight * (y - state["y"]),
-                # The sum of the squared weights: the inverse of the average's effective length.
-                "weights": (1.0 - weight) ** 2 * state["weights"] + weight * weight,
-                "xx": xx,
-                "xy": xy,
-                "yy": yy,
-                "last_x": x,
-                "last_y": y,
+        noise = x / seen.batch_size  # of the batch's gradient; the unit of y, which may be negative
+        if not state or "variance" not in state:
+            first = {
+                "count": 1.0,
+                "update": float(seen.update),
+                "variance": begin(math.log(x), 1.0),
+                "square": begin(math.log(max(y, 0.3 * noise)), 2.0),
+                "x_scatter": 0.5,
+                "y_scatter": 4.0,
+                "last_x": 1.0,
+                "last_y": y / noise,
             }
-        ), after
+            return _known(first), first
+        count = state["count"] + 1.0
+        gap = max(1, int(seen.update - state["update"]))
+        variance, square = (predicted(state[name], gap) for name in ("variance", "square"))
+        usual = math.exp(estimate(variance).mean)
+        noise = usual / seen.batch_size
+        dx, dy = x / usual - state["last_x"], y / noise - state["last_y"]
+        x_scatter = blend(state["x_scatter"], 0.5 * dx * dx, count, _SCATTER_MEMORY)
+        y_scatter = blend(state["y_scatter"], 0.5 * dy * dy, count, _SCATTER_MEMORY)
+        after = {
+            "count": count,
+            "update": float(seen.update),
+            "variance": measured(variance, x, x_scatter * usual * usual),
+            "square": measured(square, y, y_scatter * noise * noise),
+            "x_scatter": x_scatter,
+            "y_scatter": y_scatter,
+            "last_x": x / usual,
+            "last_y": y / noise,
+        }
+        return _known(after), after
 
-    def _memory(self, y: float, scatter: float) -> float:
-        """Return the number of observations for which the denominator has the target error."""
-        if y <= 0.0:
-            return self.longest
-        wanted = scatter / (self.error * y) ** 2
-        return min(self.longest, max(self.shortest, wanted))
 
-
-def _ratio(state: State) -> tuple[float, float, float]:
+def _known(state: State) -> tuple[float, float, float]:
     """Return noise scale, relative standard error and lower bound."""
-    if not state or state["count"] < _FEWEST:
+    if state.get("count", 0.0) < _FEWEST or "variance" not in state:  # of an earlier version
         return UNKNOWN, UNKNOWN, UNKNOWN
-    x, y, weights = state["x"], state["y"], state["weights"]
-    error = math.sqrt(weights * state["yy"])
-    highest = max(y, 0.0) + _SIGNIFICANT * error
-    low = x / highest if highest > 0.0 else UNKNOWN
-    if y <= 0.0 or y < _SIGNIFICANT * error:
+    variance, square = estimate(state["variance"]), estimate(state["square"])
+    log = variance.mean - square.mean
+    error = math.sqrt(variance.variance + square.variance)
+    low = math.exp(log - _SIDE * error)
+    if error > _KNOWN:
         return UNKNOWN, UNKNOWN, low
-    relative = weights * state["yy"] / y**2
-    if x > 0.0:  # the error of a quotient, to first order
-        relative += weights * (state["xx"] / x**2 - 2.0 * state["xy"] / (x * y))
-    return x / y, math.sqrt(max(0.0, relative)), low
+    return math.exp(log), error, low

@@ -28,7 +28,7 @@ from accelerando._decisions import (
 )
 from accelerando._validation import as_piece
 from accelerando.exceptions import UnknownSignalError, UnsupportedError
-from accelerando.monitor import Monitor, ParameterSpread
+from accelerando.monitor import Curvature, Monitor, ParameterSpread
 from accelerando.monitor._monitor import Observation, Setting
 from accelerando.policies._core import FunctionPolicy, as_decision, as_policy, from_short_form
 from accelerando.policies._schedules import Constant
@@ -117,9 +117,38 @@ class Controller:
 
     @cached_property
     def looks_at_parts(self) -> int:
-        """The interval of updates at which parts of a batch are compared; 0 for never."""
-        wanted = [getattr(m, "every", 25) for m in self.monitors if m.looks_at_parts]
-        return min(wanted, default=0)
+        """The interval of updates at which halves of a batch are compared; 0 for never."""
+        wanted = [m.every for m in self.monitors if m.looks_at_parts]
+        return min((25 if every is None else every for every in wanted), default=0)
+
+    @cached_property
+    def looks_at_rows(self) -> int:
+        """The interval of updates at which rows are compared; 0 leaves it to what that costs."""
+        wanted = [m.every for m in self.monitors if m.looks_at_parts]
+        return min((every or 0 for every in wanted), default=0)
+
+    def learning(self, memories: Memories, first: int, most: int) -> bool:
+        """Return True while a monitor of parts has seen fewer than `first` of them.
+
+        As long as a signal of it is unknown, it may see up to `most`.
+        """
+        for monitor, seen in zip(self.monitors, memories.monitors, strict=True):
+            if monitor.looks_at_parts:
+                unknown = any(math.isnan(memories.signals[name]) for name in monitor.signals)
+                if seen.get("count", 0) < (most if unknown else first):
+                    return True
+        return False
+
+    @cached_property
+    def curvature(self) -> tuple[int, int]:
+        """The vectors and the iterations with which the Hessian is looked at."""
+        looking = [m for m in self.monitors if isinstance(m, Curvature)]
+        return max(m.samples for m in looking), max(m.iterations for m in looking)
+
+    @cached_property
+    def looks_at_curvature(self) -> int:
+        """The interval of updates at which the Hessian is looked at; 0 for never."""
+        return min((m.every for m in self.monitors if isinstance(m, Curvature)), default=0)
 
     @cached_property
     def watches_spread(self) -> int:
@@ -157,9 +186,9 @@ class Controller:
         wanted = [measure for measure in asked if measure is not None]
         if len({measure.quantity for measure in wanted}) > 1:
             raise UnsupportedError(
-                "One policy measures the loss and another one the gradient norm of the training "
-                f"set before update {update}. Use one of them, or let them measure in different "
-                "updates (dwell=)."
+                "Two policies measure different things on the training set (its loss, its gradient "
+                f"norm, or forks of the run) before update {update}. Use one of them, "
+                "or let them measure in different updates (dwell=)."
             )
         return max(wanted, key=lambda measure: measure.fraction, default=None)
 

@@ -71,7 +71,7 @@ class NoiseScale(Policy):
     dwell: int = 20
     smallest: int | None = None
     largest: int | None = None
-    surest: float = 0.3
+    surest: float = 0.5
 
     needs: ClassVar[tuple[str, ...]] = GradientNoiseScale.signals
     occasional: ClassVar[bool] = True
@@ -85,8 +85,7 @@ class NoiseScale(Policy):
             check_number(self, name, getattr(self, name), above=0, also={None: "None (no bound)"})
 
     def monitors(self) -> tuple[Monitor, ...]:
-        # A batch that is off by a tenth costs nothing; one that lags behind costs updates.
-        return (GradientNoiseScale(error=0.1),)
+        return (GradientNoiseScale(),)
 
     def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
         state = state or {"first": signals["wanted_batch_size"], "last": 0}

@@ -251,6 +251,38 @@ def test_norms_of_the_ranks_gradients(reduction, hidden):
         assert noise.square == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(
+    ("hidden", "ranks"), [(8, 2), (8, 3), (80_000, 2)], ids=["2", "3", "2, several buckets"]
+)
+def test_norms_of_single_rows_do_not_depend_on_the_ranks(reduction, hidden, ranks):
+    criterion = nn.CrossEntropyLoss(reduction=reduction)
+    X, y = data_of(9)
+
+    def work(group):
+        model = model_of(hidden=hidden, criterion=criterion, lr=1e-6)
+        fit = ddp_fit(group, model, monitors=[GradientNoiseScale(every=2)], divisible=True)
+        rank = group.shard.rank
+        data = X[rank::ranks], y[rank::ranks]
+        batch = Batch(data, 9, None, len(data[0]))
+        found = []
+        for _ in range(3):
+            found.append(update(fit, plan_of(9), batch).noise)
+            fit.state.position.update += 1
+        fit.comm.close()
+        return found
+
+    expected = 0.0
+    for row in range(9):
+        model = model_of(hidden=hidden)
+        model.loss(model.module(X[row : row + 1]), y[row : row + 1], None).backward()
+        expected += grad_norm(model.parameters) ** 2
+    expected /= 1.0 if reduction == "sum" else 9.0
+    for first, second, third in on_ranks(ranks, work):
+        assert (first.number, second.number, third.number) == (9, 0, 9), "every second update"
+        assert first.square == pytest.approx(expected, rel=1e-4)
+
+
 # -- numbers and losses of contact ---------------------------------------------------------------
 
 

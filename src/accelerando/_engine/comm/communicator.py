@@ -19,6 +19,7 @@ from accelerando._engine.data.feed import WHOLE, Batch, Shard
 
 if TYPE_CHECKING:
     from accelerando._decisions import Plan
+    from accelerando._engine.row_norms import RowNorms
     from accelerando._engine.state import TrainState
 
 
@@ -56,7 +57,7 @@ class PartNorms(NamedTuple):
     Attributes
     ----------
     number : int
-        Parts with rows that count.
+        Parts with rows that count: rows, micro-batches or ranks.
     square : float
         Mean of the squared norms of the parts' mean gradients, weighted by their mass. If the loss
         is a sum over rows, the division by the rows of the batch is left to the loop.
@@ -169,6 +170,9 @@ class Communicator(Protocol):
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
         """Prepare an update: seed dropout, choose the codec, start an overlapping exchange."""
 
+    def look_at_rows(self, norms: RowNorms) -> None:
+        """Compare the gradients of rows in this update, instead of those of ranks."""
+
     def local_batches(self, state: TrainState, batch: Batch) -> Iterable[LocalBatch]:
         """Return what each replica of this process trains on."""
 
@@ -251,6 +255,9 @@ class SingleProcess:
         return float("nan")
 
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
+        return None
+
+    def look_at_rows(self, norms: RowNorms) -> None:
         return None
 
     def local_batches(self, state: TrainState, batch: Batch) -> Iterable[LocalBatch]:

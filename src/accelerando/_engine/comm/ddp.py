@@ -34,7 +34,7 @@ from accelerando._engine.comm.communicator import (
 )
 from accelerando._engine.comm.compressed import CommHook, make_hook
 from accelerando._engine.comm.exchange import Memory
-from accelerando._engine.comm.gradient_noise import RankNorms
+from accelerando._engine.comm.gradient_noise import RankNorms, part_norms
 from accelerando._engine.comm.process_group import BucketSums, LostContact, ProcessGroup
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
 from accelerando._engine.micro_batch import couples_rows
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from accelerando._decisions import Plan
     from accelerando._engine.data.feed import Batch, Shard
     from accelerando._engine.model import Model
+    from accelerando._engine.row_norms import RowNorms
     from accelerando._engine.state import TrainState
     from accelerando.compress import Compressor
 
@@ -235,6 +236,10 @@ class DDPAllReduce(SingleProcess):
         if self.hook is not None:
             self.hook.begin(state.values(), state.seed)
 
+    def look_at_rows(self, norms: RowNorms) -> None:
+        if self.norms is not None:
+            self.norms.rows = norms
+
     def module(self, module: nn.Module) -> Callable[..., Any]:
         return self._forward
 
@@ -346,10 +351,10 @@ class DDPAllReduce(SingleProcess):
 
     def _control_numbers(self) -> tuple[float, ...]:
         """Return the numbers for monitors and policies."""
-        mass = float(self._held) if self._sums else self._mass
+        mass, parts = float(self._held) if self._sums else self._mass, 0.0
         if self.norms is not None:
-            self.norms.scale = 1.0 / mass if mass > 0.0 else 0.0
-        return (float(mass > 0.0), 0.0, *self.group.clock, self.group.fingerprint)
+            parts = self.norms.begin(mass, self._held)
+        return (parts, 0.0, *self.group.clock, self.group.fingerprint)
 
     def reduce(self, local: LocalGradient, parameters: Sequence[torch.Tensor]) -> Gradient:
         divided, self._divided = self._divided, False
@@ -380,7 +385,8 @@ class DDPAllReduce(SingleProcess):
         if self.norms is not None:
             square = self.norms.collect(square)
             mass = 1.0 if self._sums else mass
-            self._noise = PartNorms(round(number), square / mass if mass > 0.0 else 0.0)
+            self.norms.rows = None
+            self._noise = part_norms(number, square / mass if mass > 0.0 else 0.0)
 
     # -- numbers ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ communication hook (:class:`RankNorms`).
 
 # Annotations must be evaluated here: PyTorch compares those of the hook with its own types.
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from accelerando._engine.comm.communicator import PartNorms
 from accelerando._engine.comm.process_group import BucketSums, ProcessGroup
+
+NOT_NOW = -float(2**20)  # parts of a rank that measures its rows in other updates
 
 
 class MicroBatchNorms:
@@ -89,17 +92,30 @@ class RankNorms:
         self.group = group
         self.tail = tail
         self.position = position
+        self.rows: Any = None  # the RowNorms of this update, if rows are compared
         self.scale = 0.0  # one over the mass of this rank's rows; set before every update
         self._square: Any = 0.0
         self._message: torch.Tensor | None = None
         self._work: Any = None
         self._sums = BucketSums(group)
 
+    def begin(self, mass: float, held: int) -> float:
+        """Return the number of parts of this rank, whose rows have that mass."""
+        self.scale = 1.0 / mass if mass > 0.0 else 0.0
+        if self.rows is None:
+            return float(mass > 0.0)
+        self.scale *= held  # every row is a part of its own
+        return float(held) if self.rows.due else NOT_NOW
+
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Sum this bucket over the ranks after measuring it."""
         buffer = bucket.buffer()
         tail = self._tail_of(bucket)
-        if tail is None:
+        if self.rows is not None:
+            # The hooks of all layers have fired before the last bucket is complete.
+            due = bucket.is_last() and self.rows.due
+            self._square = buffer.new_tensor(self.rows.square() if due else 0.0)
+        elif tail is None:
             self._square = self._square + _dot(buffer)
         else:
             start = tail.storage_offset() - buffer.storage_offset()
@@ -128,6 +144,16 @@ class RankNorms:
                 flat: torch.Tensor = gradient.view(-1)
                 return flat
         return None
+
+
+def part_norms(number: float, square: float) -> PartNorms:
+    """Return what ranks said together; no part if one of them did not measure.
+
+    >>> part_norms(3.0, 2.0), part_norms(1.0 + NOT_NOW, 2.0)
+    (PartNorms(number=3, square=2.0), PartNorms(number=0, square=0.0))
+    """
+    measured = number > 0.0 and not math.isnan(square)
+    return PartNorms(round(number), square) if measured else PartNorms(0, 0.0)
 
 
 def _sum(first: torch.Tensor | None, second: torch.Tensor | None) -> torch.Tensor | None:
