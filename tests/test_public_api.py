@@ -22,9 +22,11 @@ def test_the_public_interface_is_the_one_on_file():
     )
 
 
-def test_it_has_at_most_120_classes_and_functions():
+def test_it_has_at_most_127_classes_and_functions():
+    # 120, the monitor Curvature, and six policies: Seesaw, LateSwitch, CriticalBatchSize,
+    # WithWarmup, Goodput, and ConstantHalfLife, the rule for Adam's second beta.
     named = [line for line in public_api.lines() if line.startswith(("class ", "def "))]
-    assert 100 < len(named) <= 120
+    assert 100 < len(named) <= 127
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ State = Mapping[str, Any]
 ALWAYS = (
     "update", "epoch", "examples", "n_examples", "loss", "grad_norm", "batch_size",
     "wanted_batch_size", "rows", "lr", "momentum", "beta2", "ranks", "period", "total_updates",
-    "spread", "full_loss", "full_grad_norm",
+    "spread", "full_loss", "full_grad_norm", "full_branch_gap",
 )
 # fmt: on
 """Names of the signals that every fit has; monitors add theirs."""
@@ -63,6 +63,7 @@ class Signals(Mapping[str, float]):
     * ``ranks``, ``period`` (updates between two averagings), ``spread`` (of the replicas, if they
       have just been averaged), ``total_updates`` (of the fit if the batch size stays as it is).
     * ``full_loss``, ``full_grad_norm``: on the training set, in updates in which a policy measures.
+      ``full_branch_gap``: how much a fork with a larger batch loses, likewise.
 
     Examples
     --------
@@ -269,13 +270,17 @@ class Memories:
 
 
 class Measure(NamedTuple):
-    """A pass over training data: its quantity is "loss" or "grad_norm".
+    """A pass over training data: its quantity is "loss", "grad_norm" or "branch_gap".
 
-    `fraction` is the share of the training set that is used, drawn anew each time.
+    `fraction` is the share of the training set that is used, drawn anew each time. "branch_gap" is
+    the relative difference of the losses of two forks of the run: one with a batch that is larger
+    by `growth` and a learning rate that is larger by its power `power`, and one as the run is.
     """
 
     quantity: str
     fraction: float = 1.0
+    growth: float = 1.0
+    power: float = 0.0
 
 
 class Policy(ABC):
@@ -330,7 +335,8 @@ class Policy(ABC):
     def measures(self, update: int) -> Measure | None:
         """Return the pass over training data that the policy needs before an update.
 
-        The result is in ``signals.full_loss`` or ``signals.full_grad_norm`` of that update.
+        The result is in ``signals.full_loss``, ``signals.full_grad_norm`` or
+        ``signals.full_branch_gap`` of that update.
         """
         return None
 

@@ -19,12 +19,16 @@ from accelerando.policies import (
     AdaDamp,
     AdaScale,
     Constant,
+    ConstantHalfLife,
+    CriticalBatchSize,
     Every,
     FullBatch,
     GeoDamp,
     GeoDampLR,
+    Goodput,
     GradDamp,
     GradualWarmup,
+    LateSwitch,
     LinearScaling,
     NoiseScale,
     NormTest,
@@ -34,7 +38,9 @@ from accelerando.policies import (
     RadaDamp,
     RadaDampLR,
     Schedule,
+    Seesaw,
     SqrtScaling,
+    WithWarmup,
     WorkersForThroughput,
     replay,
 )
@@ -64,10 +70,26 @@ POLICIES = {
     ),
     "RadaDampLR(initial=8, memory=0.9, regularization=0.001, dwell=1)": RadaDampLR(8, memory=0.9),
     "NoiseScale(initial=8, share=1.0, growth=2.0, dwell=3, smallest=None, largest=None, "
-    "surest=0.3)": NoiseScale(initial=8, dwell=3),
+    "surest=0.5)": NoiseScale(initial=8, dwell=3),
     "NormTest(initial=8, theta=1.0, growth=2.0, dwell=3, largest=None)": NormTest(8, dwell=3),
     "LinearScaling(reference=None)": LinearScaling(),
     "SqrtScaling(reference=4)": SqrtScaling(reference=4),
+    "Seesaw(initial=8, epochs=5, schedule='linear', cut=1.5, largest=None)": Seesaw(
+        8, 5, schedule="linear", cut=1.5
+    ),
+    "Seesaw(initial=8, epochs=4, schedule='cosine', cut=2.0, largest=20)": Seesaw(8, 4, largest=20),
+    "LateSwitch(initial=8, final=32, epochs=4, share=0.6)": LateSwitch(8, 32, 4, 0.6),
+    "CriticalBatchSize(initial=8, every=6, growth=2.0, power=0.5, tolerance=0.01, fraction=0.5, "
+    "largest=None)": CriticalBatchSize(8, every=6, fraction=0.5),
+    "WithWarmup(policy=GeoDamp(initial=8, delay=1, factor=2), updates=15, start_share=0.1)": (
+        WithWarmup(GeoDamp(8, 1), updates=15)
+    ),
+    "WithWarmup(policy=NormTest(initial=8, theta=1.0, growth=2.0, dwell=3, largest=None), "
+    "updates=15, start_share=0.5)": WithWarmup(NormTest(8, dwell=3), 15, 0.5),
+    "Goodput(initial=8, largest=64, most=4, dwell=4, scaling='adascale', gain=0.03)": Goodput(
+        8, 64, 4, 4
+    ),
+    "ConstantHalfLife(reference=None)": ConstantHalfLife(),
     "AdaScale(reference=None, dwell=3)": AdaScale(dwell=3),
     "GradualWarmup(epochs=2, start_share=0.1, updates=None)": GradualWarmup(epochs=2),
     "GradualWarmup(epochs=5.0, start_share=0.1, updates=20)": GradualWarmup(updates=20),
@@ -110,11 +132,13 @@ def recorded(count=40):
             rows=8 if k else math.nan,
             lr=0.1,
             momentum=0.9,
+            beta2=0.999,
             ranks=1 if k < 12 else 2,
             loss=math.nan if k == 0 else 1 / min(k, 9),
             grad_norm=math.nan if k == 0 else 1 / min(k, 9),
             full_loss=1 / (k + 1) if k % 2 == 0 or k % 3 == 0 else math.nan,
             full_grad_norm=1 / (k + 1) if k % 3 == 0 else math.nan,
+            full_branch_gap=0.02 * (k > 20) if k % 6 == 0 else math.nan,
             noise_scale=10.0 * k if known else math.nan,
             noise_scale_error=0.1 if known else math.nan,
             noise_scale_low=5.0 * k if known else math.nan,

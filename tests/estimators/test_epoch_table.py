@@ -6,8 +6,9 @@ import pytest
 from skorch.callbacks import PrintLog
 
 from accelerando.batch_size import GeoDamp
-from accelerando.estimators._epoch_table import EpochTable, facts
+from accelerando.estimators._epoch_table import EpochTable, facts, reasons
 from accelerando.estimators._skorch import prints_for_nobody
+from accelerando.policies import Decision, Policy
 from tests.nets import regressor
 
 
@@ -51,6 +52,17 @@ def test_the_log_has_the_same_facts_without_a_table(line, capsys, caplog):
     assert first.startswith("epoch 1: batch_size 7, lr 1.000e-05")
     assert f"train_loss {net.history[-1]['train_loss']:.4g}" in second
     assert "_best" not in second
+
+
+def test_the_log_says_why_a_policy_decided(line, caplog):
+    class Reasoned(Policy):
+        def decide(self, signals, state):
+            return Decision(batch_size=12), {"reason": "Twelve rows are a dozen"}
+
+    with caplog.at_level(logging.INFO, logger="accelerando"):
+        regressor(batch_size=Reasoned(), max_epochs=1).fit(*line)
+    assert "epoch 1: Twelve rows are a dozen." in caplog.messages
+    assert reasons(regressor()) == []
 
 
 def test_a_table_for_nobody_is_not_formatted(caplog):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+import torch
+from skorch.callbacks import Callback
 
 from accelerando._decisions import Settings
+from accelerando.exceptions import UnsupportedError
 from accelerando.policies import (
     AdaScale,
+    ConstantHalfLife,
     Decision,
+    GeoDamp,
     GradualWarmup,
     LinearScaling,
     PlateauPolicy,
@@ -15,6 +22,7 @@ from accelerando.policies import (
     SqrtScaling,
 )
 from accelerando.policies._controller import Controller
+from tests.nets import regressor
 
 
 def test_policies_multiply_the_rate_of_the_optimizer():
@@ -105,3 +113,52 @@ def test_a_plateau_needs_its_signal():
 def test_bad_settings_are_named(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    ("beta2", "reference", "size", "expected"),
+    [
+        (0.95, 512, 1, 0.9999),  # the example of the paper: a batch of one
+        (0.95, 512, 512, 0.95),
+        (0.999, 64, 256, 0.996),
+    ],
+)
+def test_beta2_keeps_its_half_life_in_examples(beta2, reference, size, expected):
+    signals = Signals.known(update=1, wanted_batch_size=size, momentum=0.9, beta2=beta2)
+    decision = ConstantHalfLife(reference=reference)(signals)
+    assert round(decision.betas[1], 4) == expected
+    half_life = [math.log(0.5) / math.log(b) for b in (beta2, decision.betas[1])]
+    assert half_life[0] * reference == pytest.approx(half_life[1] * size)
+
+
+def test_beta2_follows_the_batch_from_the_one_that_was_chosen():
+    policy, state, found, beta2 = ConstantHalfLife(), {}, [], 0.99
+    for update, size in enumerate([16, 32, 32, 64, 16]):
+        signals = Signals.known(update=update, wanted_batch_size=size, momentum=0.9, beta2=beta2)
+        decision, state = policy.decide(signals, state)
+        beta2 = decision.betas[1] if decision else beta2
+        found.append(round(beta2, 6))
+    assert found == [0.99, 0.9801, 0.9801, 0.960596, 0.99]
+
+
+def test_an_optimizer_without_betas_is_refused_in_its_first_update(line):
+    net = regressor(policies=[ConstantHalfLife()])
+    with pytest.raises(UnsupportedError, match=r"decided betas=.* SGD has none"):
+        net.fit(*line)
+    assert not len(net.updates_frame())
+
+
+def test_the_second_beta_of_adam_follows_in_training(line):
+    seen = []
+
+    class Look(Callback):
+        def on_batch_end(self, net, **kwargs):
+            seen.append(net.optimizer_.param_groups[0]["betas"])
+
+    growing = GeoDamp(initial=10, delay=1, factor=2)
+    net = regressor(
+        optimizer=torch.optim.Adam, batch_size=growing, policies=[ConstantHalfLife()],
+        max_epochs=2, callbacks=[Look()],
+    ).fit(*line)  # fmt: skip
+    assert net._state_.settings.betas == pytest.approx((0.9, 0.999**2))
+    assert set(seen) == {(0.9, 0.999)}, "what a scheduler sees is not changed"

@@ -30,7 +30,7 @@ def sample_rows(seed: int, update: int, n: int, fraction: float) -> Rows:
 
 
 def measure_on_training_set(fit: Fit, measure: Measure) -> float:
-    """Return the mean loss over the sampled rows, or the norm of its gradient.
+    """Return the mean loss over the sampled rows, the norm of its gradient, or a gap of branches.
 
     With ``sample_weight`` or ``class_weight`` it is the weighted loss, the one that is trained.
 
@@ -43,6 +43,10 @@ def measure_on_training_set(fit: Fit, measure: Measure) -> float:
     measure : Measure
         Which quantity, and on which fraction of the rows.
     """
+    if measure.quantity == "branch_gap":
+        from accelerando._engine.branches import branch_gap
+
+        return branch_gap(fit, measure)
     model, state, comm = fit.model, fit.state, fit.comm
     n_examples = fit.feed.n_examples
     if n_examples is None:

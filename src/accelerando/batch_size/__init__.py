@@ -8,30 +8,38 @@ instance, or as a function of the :class:`~accelerando.policies.Signals`. The po
 from accelerando._deprecation import Deprecated, deprecated_names
 from accelerando.policies import AdaDamp as AdaDamp
 from accelerando.policies import Constant as Constant
+from accelerando.policies import CriticalBatchSize as CriticalBatchSize
 from accelerando.policies import FullBatch as FullBatch
 from accelerando.policies import GeoDamp as GeoDamp
 from accelerando.policies import GeoDampLR as GeoDampLR
 from accelerando.policies import GradDamp as GradDamp
+from accelerando.policies import LateSwitch as LateSwitch
 from accelerando.policies import NoiseScale as NoiseScale
 from accelerando.policies import NormTest as NormTest
 from accelerando.policies import PadaDamp as PadaDamp
 from accelerando.policies import RadaDamp as RadaDamp
 from accelerando.policies import RadaDampLR as RadaDampLR
 from accelerando.policies import Schedule as Schedule
+from accelerando.policies import Seesaw as Seesaw
+from accelerando.policies import WithWarmup as WithWarmup
 
 __all__ = [
     "AdaDamp",
     "Constant",
+    "CriticalBatchSize",
     "FullBatch",
     "GeoDamp",
     "GeoDampLR",
     "GradDamp",
+    "LateSwitch",
     "NoiseScale",
     "NormTest",
     "PadaDamp",
     "RadaDamp",
     "RadaDampLR",
     "Schedule",
+    "Seesaw",
+    "WithWarmup",
 ]
 
 __getattr__ = deprecated_names(

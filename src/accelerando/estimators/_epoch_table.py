@@ -30,6 +30,8 @@ class EpochTable(PrintLog):  # type: ignore[misc]
             names = [name for name in row if name in found or _is_result(name, row[name])]
             text = ", ".join(f"{name} {_short(row[name])}" for name in names)
             log.info("epoch %s: %s", row["epoch"], text)
+            for reason in reasons(net):
+                log.info("epoch %s: %s.", row["epoch"], reason)
 
     def table(self, row: dict[str, Any]) -> Any:
         """Return the row as text, with a header."""
@@ -55,6 +57,13 @@ def facts(net: Any) -> dict[str, Any]:
     if net.client is not None and "ranks" in update:
         found["ranks"] = int(update["ranks"])
     return found
+
+
+def reasons(net: Any) -> list[str]:
+    """Return why policies decided what holds now, as far as they say so."""
+    state = vars(net).get("_state_")
+    memories = [] if state is None else state.memories.policies
+    return [memory["reason"] for memory in memories if "reason" in memory]
 
 
 def _is_result(name: str, value: Any) -> bool:

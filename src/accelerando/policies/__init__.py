@@ -15,7 +15,13 @@ from accelerando.policies._damping import AdaDamp as AdaDamp
 from accelerando.policies._damping import GradDamp as GradDamp
 from accelerando.policies._damping import RadaDamp as RadaDamp
 from accelerando.policies._damping import RadaDampLR as RadaDampLR
+from accelerando.policies._goodput import Goodput as Goodput
+from accelerando.policies._growth import CriticalBatchSize as CriticalBatchSize
+from accelerando.policies._growth import LateSwitch as LateSwitch
+from accelerando.policies._growth import Seesaw as Seesaw
+from accelerando.policies._growth import WithWarmup as WithWarmup
 from accelerando.policies._lr import AdaScale as AdaScale
+from accelerando.policies._lr import ConstantHalfLife as ConstantHalfLife
 from accelerando.policies._lr import GradualWarmup as GradualWarmup
 from accelerando.policies._lr import LinearScaling as LinearScaling
 from accelerando.policies._lr import PlateauPolicy as PlateauPolicy
@@ -34,8 +40,10 @@ from accelerando.policies._workers import WorkersForThroughput as WorkersForThro
 # The batch-size policies are documented, and listed, in accelerando.batch_size.
 __all__ = [
     "AdaScale",
+    "ConstantHalfLife",
     "Decision",
     "Every",
+    "Goodput",
     "GradualWarmup",
     "LinearScaling",
     "PlateauPolicy",

@@ -96,6 +96,46 @@ class SqrtScaling(_Scaling):
 
 
 @dataclass(frozen=True)
+class ConstantHalfLife(_Scaling):
+    r"""Adam's second beta follows the batch, so that its half-life in examples stays.
+
+    .. math:: \beta_2' = \beta_2^{B / B_0}
+
+    The average of squared gradients then covers as many examples at any batch size. Use it together
+    with :class:`SqrtScaling` or :class:`LinearScaling`, which change the learning rate.
+
+    Parameters
+    ----------
+    reference : float or None
+        The batch size :math:`B_0` for which :math:`\beta_2` was chosen; that of the first update if
+        None.
+
+    References
+    ----------
+    M. Marek et al., *Small batch size training for language models*, arXiv:2507.07101.
+
+    Examples
+    --------
+    >>> from accelerando.policies import ConstantHalfLife, Signals
+    >>> signals = Signals.known(update=1, wanted_batch_size=1, momentum=0.9, beta2=0.95)
+    >>> [round(beta, 4) for beta in ConstantHalfLife(reference=512)(signals).betas]
+    [0.9, 0.9999]
+    """
+
+    def decide(self, signals: Signals, state: State) -> tuple[Decision | None, State]:
+        reference, state = self._reference(signals, state)
+        size, beta2 = signals["wanted_batch_size"], signals["beta2"]
+        if size == state.get("size"):
+            return None, state
+        # Also in the first update, so that an optimizer without betas is refused there. In a
+        # replay they are not known: Adam's defaults.
+        chosen = state.get("beta2", 0.999 if math.isnan(beta2) else beta2)
+        beta1 = 0.9 if math.isnan(signals["momentum"]) else signals["momentum"]
+        after = {**state, "size": size, "beta2": chosen}
+        return Decision(betas=(beta1, chosen ** (size / reference))), after
+
+
+@dataclass(frozen=True)
 class AdaScale(_Scaling):
     r"""The learning rate grows with the gain of the larger batch, at most by the batch's ratio.
 
