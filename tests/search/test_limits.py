@@ -134,11 +134,13 @@ def test_tasks_that_the_scheduler_learns_of_late_are_cancelled_too(nobody, monke
     cancelled, cancel = [], nobody.cancel
 
     def lost(futures, **options):
+        if future not in futures:  # a test before this one cancels its own again
+            return cancel(futures, **options)
         cancelled.append(len(futures))
         return cancel(futures, **options) if len(cancelled) > 1 else None
 
-    monkeypatch.setattr(nobody, "cancel", lost)
     future = nobody.submit(lambda: ROWS, pure=False)
+    monkeypatch.setattr(nobody, "cancel", lost)
 
     def over():
         nobody.futures.pop(future.key, None)  # as cancelling does
