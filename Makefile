@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SMALL := $(VENV)/.installed-demo
 PIP = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test test-deploy lint types unit bench docs clean
+.PHONY: help install demo test test-deploy mutants lint types unit bench docs clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -46,6 +46,10 @@ unit: $(STAMP)   ## the test suite, three files at a time
 test-deploy: $(STAMP)  ## fits on real deployments: SLURM, SSH, TLS, firewalls; under ten minutes
 	$(PIP) -e '.[deploy]'
 	$(BIN)/python -m pytest -c deployments/pytest.ini -n 3 --dist loadfile deployments
+
+# Takes hours. The options of tests/mutants.py go into MUTANTS, such as MUTANTS="--only policies/".
+mutants: $(STAMP)  ## plant 300 bugs, one at a time, and count those that a test catches
+	$(BIN)/python -m tests.mutants --resume $(MUTANTS)
 
 bench: $(STAMP)  ## every benchmark, short version
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done

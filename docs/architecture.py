@@ -18,7 +18,7 @@ DRAWING = Path(__file__).parent / "images" / "rooms.svg"
 # From top to bottom. A module may import from its own level's room and from rooms below.
 LEVELS: list[tuple[str, ...]] = [
     ("cli",),
-    ("demo", "doctor"),
+    ("demo", "doctor", "testing"),
     ("plot",),
     ("estimators",),
     ("search", "crowd"),

@@ -22,11 +22,16 @@ def test_the_public_interface_is_the_one_on_file():
     )
 
 
-def test_it_has_at_most_127_classes_and_functions():
-    # 120, the monitor Curvature, and six policies: Seesaw, LateSwitch, CriticalBatchSize,
-    # WithWarmup, Goodput, and ConstantHalfLife, the rule for Adam's second beta.
+# Names that came after the limit of 120 was set, and why users need them.
+LATER = {
+    "Curvature, Seesaw, LateSwitch, CriticalBatchSize, WithWarmup, Goodput, ConstantHalfLife": 7,
+    "testing: every_fault and five faults": 6,
+}
+
+
+def test_it_has_at_most_120_classes_and_functions_and_those_that_came_later():
     named = [line for line in public_api.lines() if line.startswith(("class ", "def "))]
-    assert 100 < len(named) <= 127
+    assert 100 < len(named) <= 120 + sum(LATER.values())
 
 
 @pytest.mark.parametrize(

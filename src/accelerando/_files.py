@@ -54,6 +54,14 @@ def sync_directory(path: Path) -> None:
         os.close(directory)
 
 
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents, so that they are still there after a power cut."""
+    new = [one for one in (path, *path.parents) if not one.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for one in reversed(new):
+        sync_directory(one.parent)
+
+
 def lock_file(path: Path) -> int | None:
     """Create and lock a file; return its descriptor, or None if another process has locked it.
 

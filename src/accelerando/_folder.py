@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from accelerando._files import atomic_write
+from accelerando._files import atomic_write, make_directory
 
 Save = Callable[[IO[bytes]], None]
 
@@ -56,7 +56,7 @@ class LocalFolder:
         self._path = path
 
     def create(self) -> None:
-        self._path.mkdir(parents=True, exist_ok=True)
+        make_directory(self._path)
         if not os.access(self._path, os.W_OK | os.X_OK):
             raise PermissionError(f"{self._path} cannot be written.")
 

@@ -162,7 +162,7 @@ def test_records_are_on_disk_before_the_search_continues(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", record)
     checkpoint = Checkpoint(tmp_path / "new", {}, seed=0)
-    assert synced == ["log.pickle", "new"]
+    assert synced == [tmp_path.name, "new", "log.pickle", "new"]
     synced.clear()
     checkpoint.save_params({0: {"slope": 1.0}, 1: {"slope": 2.0}})
     assert synced == ["log.pickle"]

@@ -52,7 +52,13 @@ class _Hashed:
 def dump(content: Content, file: IO[bytes]) -> None:
     """Write tensors and JSON texts to a file, and their checksum after them."""
     hashed = _Hashed(file)
-    torch.save({"format": FORMAT, "version": VERSION, **content}, hashed)  # type: ignore[arg-type]
+    try:
+        torch.save({"format": FORMAT, "version": VERSION, **content}, hashed)  # type: ignore[arg-type]
+    except RuntimeError as error:
+        # PyTorch closes its archive and raises another error that does not name the cause.
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
     file.write(_MARK + hashed.sum.digest())
 
 

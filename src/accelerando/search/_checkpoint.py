@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from accelerando._files import atomic_write, check_owner, lock_file, sync_directory
+from accelerando._files import atomic_write, check_owner, lock_file, make_directory, sync_directory
 from accelerando.exceptions import StateError
 from accelerando.search._identity import differences
 from accelerando.search._records import (
@@ -85,7 +85,7 @@ class Checkpoint:
     ) -> None:
         self.directory = Path(directory)
         self._trust(self.directory, self.directory / "models", self.directory / "log.pickle")
-        (self.directory / "models").mkdir(parents=True, exist_ok=True)
+        make_directory(self.directory / "models")
         self._lock = lock_file(self.directory / "lock")
         if self._lock is None:
             raise RuntimeError(
@@ -108,23 +108,27 @@ class Checkpoint:
         self._writer: threading.Thread | None = None
         self.error: BaseException | None = None  # why nothing more is written
         try:
-            self._read()
+            self._begin()
         except BaseException:
             self.close()
             raise
+
+    def _begin(self) -> None:
+        """Read what is there, and record which search this is."""
+        self._read()
         if self._new:
             for state in (self.directory / "models").glob("*.pickle"):
                 state.unlink()  # of a search whose log is gone
-            self._write(("identity", dict(identity), seed))
+            self._write(("identity", dict(self.identity), self.seed))
             sync_directory(self.directory)
         elif self._incomplete:
             warnings.warn(
-                f"checkpoint={str(directory)!r} was written by version 0.1, which did not record "
-                "the data and most settings. The search continues from it. If it was another "
-                "search, the results are wrong; then delete the directory.",
-                stacklevel=4,
+                f"checkpoint={str(self.directory)!r} was written by version 0.1, which did not "
+                "record the data and most settings. The search continues from it. If it was "
+                "another search, the results are wrong; then delete the directory.",
+                stacklevel=5,
             )
-            self._write(("content", dict(identity)))
+            self._write(("content", dict(self.identity)))
 
     def close(self) -> None:
         """Write what is left, and let another search use the directory."""

@@ -199,12 +199,12 @@ def test_a_backup_and_its_key_are_on_disk_before_they_count(answered, tmp_path, 
         os, "replace", lambda *names: renamed.append(len(synced)) or replace(*names)
     )
     backup(answered.store, tmp_path / "b.zip", tmp_path / "b.key")
-    part, folder, key = synced
-    assert part[0].endswith(".part")
-    assert part[1] == (tmp_path / "b.zip").stat().st_size, "all of it"
-    assert renamed == [1], "the name comes after the content"
-    assert folder[0] == str(tmp_path), "and then the name itself"
-    assert key == (str(tmp_path / "b.key"), 65)
+    part, folder, key, again = synced
+    for content, size in ((part, (tmp_path / "b.zip").stat().st_size), (key, 65)):
+        assert content[0].endswith(".part")
+        assert content[1] == size, "all of it"
+    assert renamed == [1, 3], "the name comes after the content"
+    assert folder[0] == again[0] == str(tmp_path), "and then the name itself"
 
 
 def test_the_command_prints_links_that_work(store, tmp_path, capsys):

@@ -75,12 +75,8 @@ def backup(store: Store, file: Path, key_file: Path | None = None) -> list[str]:
                         while chunk := one.read(1 << 20):
                             entry.write(chunk)
     if key_file is not None:
-        handle = os.open(key_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as stream_of_key:
-            os.fchmod(handle, 0o600)
-            stream_of_key.write(secret.hex() + "\n")
-            stream_of_key.flush()
-            os.fsync(handle)
+        with atomic_write(key_file) as stream_of_key:  # its file is readable by the owner only
+            stream_of_key.write(secret.hex().encode() + b"\n")
     return names
 
 
