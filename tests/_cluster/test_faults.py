@@ -13,7 +13,7 @@ TOLERANCE = {"rtol": 1e-3, "atol": 5e-5}
 
 
 def net_of(client, **params):
-    settings = {"max_epochs": 2, "batch_size": 100, "rank_timeout": 2.0, "lr": 0.05}
+    settings = {"max_epochs": 2, "batch_size": 100, "rank_timeout": 2.0, "examples_per_worker": 16}
     return classifier(client=client, **{**settings, **params})
 
 
