@@ -121,7 +121,8 @@ class Watch:
         buffered = pair(raw, io.DEFAULT_BUFFER_SIZE if buffering < 2 else buffering)
         if "b" in mode:
             return buffered
-        return io.TextIOWrapper(buffered, *args, **named, line_buffering=buffering == 1)
+        text: dict[str, Any] = {**named, "line_buffering": buffering == 1}
+        return io.TextIOWrapper(buffered, *args, **text)
 
     def _empty(self, file: Any, mode: str) -> None:
         self._real_open(file, "xb" if "x" in mode else "wb").close()
