@@ -69,7 +69,7 @@ def test_the_engine_imports_neither_dask_nor_scikit_learn():
 
 
 def test_dask_stays_in_its_rooms():
-    rooms = {"_cluster", "_dask", "search", "crowd", "doctor"}
+    rooms = {"_cluster", "_dask", "search", "crowd", "doctor", "testing"}
     assert importers_of("dask", "distributed") <= rooms
 
 
