@@ -5,9 +5,9 @@ machine slows all of them alike. What counts is the ratio to training without mo
 round; the median over the rounds is printed, with the lowest and the highest. The time
 per update is that of its faster quarter; in one process the processor's time is measured, too.
 
-The monitors of gradients look at every row in the first hundred updates, and afterwards as often as
-costs about two percent; what counts here is the time after those. On two ranks the numbers ride with
-the gradients.
+The monitors of gradients look at every row in the first hundred updates, and afterwards as
+often as costs about two percent; what counts here is the time after those. On two ranks the numbers
+ride with the gradients.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from accelerando._engine.row_norms import RowNorms
+from accelerando.batch_size import GeoDamp
 from accelerando.monitor import GradientNoiseScale, GradientVariance
 from tests.nets import classifier
 
@@ -188,11 +189,23 @@ def test_large_dense_layers_are_measured_in_every_update_and_small_ones_now_and_
         model = Plain(module)
         norms = RowNorms(module, model.parameters)
         assert norms.settle(model, x, torch.zeros_like(module(x)).detach(), sums=False)
-        return norms.interval
+        return norms.interval(len(x))
 
     assert interval(nn.Linear(2000, 2000), torch.randn(256, 2000)) == 1
     assert 20 < interval(nn.Linear(10, 10), torch.randn(16, 10)) < 100
     assert 20 < interval(nn.Conv2d(8, 16, 3), torch.randn(16, 8, 14, 14)) < 100
+
+
+def test_the_interval_depends_on_the_whole_batch_and_not_on_the_rows_that_were_tried():
+    found = set()
+    for rows in (3, 40):
+        model = Plain(nn.Linear(50, 50))
+        norms = RowNorms(model.module, model.parameters)
+        norms.settle(model, torch.randn(rows, 50), torch.zeros(rows, 50), sums=False)
+        found.add((norms.interval(64), norms.interval(6400)))
+    assert len(found) == 1
+    ((few, many),) = found
+    assert many < few
 
 
 # -- in training ----------------------------------------------------------------------------------
@@ -264,3 +277,25 @@ def test_a_layer_that_is_called_twice_in_one_update_only_is_noticed_there():
         with norms.measuring():
             module(torch.randn(4, 3)).sum().backward()
         assert math.isnan(norms.square()) == outer.again
+
+
+def test_a_resumed_run_measures_in_the_same_updates(digits, tmp_path):
+    """Also when the batch has grown meanwhile, on which the interval depends."""
+
+    def net(epochs):
+        return classifier(
+            batch_size=GeoDamp(initial=8, delay=2, factor=3),
+            monitors=[GradientNoiseScale()],
+            max_epochs=epochs,
+        )
+
+    whole = net(5).fit(*digits).updates_frame()
+    half = net(3).fit(*digits)
+    half.save_state(tmp_path / "state.pt")
+    resumed = net(2)
+    resumed.initialize()
+    resumed.load_state(tmp_path / "state.pt")
+    resumed.partial_fit(*digits)
+    found = resumed.updates_frame()
+    assert found["noise_scale_low"].equals(whole["noise_scale_low"])
+    assert found["noise_scale_low"].diff().eq(0.0).any(), "not every update was measured"

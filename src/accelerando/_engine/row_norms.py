@@ -81,7 +81,6 @@ class RowNorms:
         once = len(owned) == len(set(owned))
         self.complete = once and wanted <= set(owned) and all(map(_is_known, self.layers))
         self.module = module
-        self.interval = 1
         self.batch = 0  # rows of the update
         self.due = True
         self._rows = 0  # of a micro-batch
@@ -89,6 +88,7 @@ class RowNorms:
         self._called: set[int] = set()
         self._wrong = False
         self._work = self._usual = 0.0
+        self._of_a_row = 0.0, 0.0  # multiply-adds of the norms, and of forward and backward pass
         self._handles: list[Any] = []
 
     # -- one measurement --------------------------------------------------------------------------
@@ -181,18 +181,21 @@ class RowNorms:
         except RaisesError:
             return False
         found_square = self.square() * (1.0 if sums else rows**2)
-        # Of three rows; arithmetic grows with the rows of a batch, calls do not.
-        self.interval = self._interval(len(leaves(X)[0]) / rows)
+        self._of_a_row = self._work / rows, self._usual / rows
         smallest = min((torch.finfo(p.dtype).eps for p in model.parameters), default=1e-7)
         largest = max((torch.finfo(p.dtype).eps for p in model.parameters), default=1e-7)
         tolerance = 1e-8 if largest < 1e-12 else max(1e-3, 8.0 * smallest)
         return abs(found_square - exact) <= tolerance * exact + 1e-30
 
-    def _interval(self, times: float) -> int:
-        """Return the updates between two measurements that cost at most the share."""
-        calls = len(self.layers)
-        work = times * self._work + _HOOKS * calls + _MONITOR
-        usual = times * self._usual + _LAYER * (1 + calls)
+    def interval(self, rows: int) -> int:
+        """Return the updates between two measurements that cost at most the share.
+
+        It depends on the rows of the whole batch only: all ranks measure in the same updates, and
+        so does a run that is resumed.
+        """
+        calls, (work, usual) = len(self.layers), self._of_a_row
+        work = rows * work + _HOOKS * calls + _MONITOR
+        usual = rows * usual + _LAYER * (1 + calls)
         return max(1, math.ceil(work / usual / _SHARE))
 
 
@@ -209,7 +212,7 @@ def look_at_rows(fit: Fit, batch: Batch, X: Any, y: Any) -> RowNorms | None:
     if norms is None:
         return None
     control, state, spec = fit.control, fit.state, fit.spec
-    every = control.looks_at_rows or norms.interval
+    every = control.looks_at_rows or norms.interval(batch.size)
     due = state.position.update % every == 0
     if not due and not control.looks_at_rows:
         due = control.learning(state.memories, _FIRST, _MOST)
