@@ -104,10 +104,11 @@ def test_the_noise_scale_policy_on_ranks(digits, client):
     ).fit(*digits)  # fmt: skip
     assert net.updates_frame()["batch_size"].max() >= 64
     assert net.updates_frame().groupby("epoch")["batch_size"].sum().tolist() == [480] * 6
-    more = net.position_.update
+    more, held = net.position_.update, net._state_.settings.batch_size
     net.set_params(max_epochs=1).partial_fit(*digits)
     frame = net.updates_frame()
-    assert frame["batch_size"].iloc[more] == net._state_.settings.batch_size
+    # One decision changes it at most by a factor of two.
+    assert held / 2 <= frame["batch_size"].iloc[more] <= 2 * held
     assert frame["noise_scale_low"].iloc[more:].notna().all(), "the memory was lost"
 
 
