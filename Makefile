@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 SMALL := $(VENV)/.installed-demo
 PIP = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test test-deploy mutants lint types unit bench docs clean
+.PHONY: help install demo test test-deploy test-oldest mutants dist lint types unit bench docs clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(SMALL): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[plot]'
+	$(PIP) -e '.[train,plot]'
 	@touch $(SMALL)
 
 demo: $(SMALL)   ## training, search and questions against what people use today, half a minute
@@ -51,6 +51,19 @@ test-deploy: $(STAMP)  ## fits on real deployments: SLURM, SSH, TLS, firewalls; 
 mutants: $(STAMP)  ## plant 300 bugs, one at a time, and count those that a test catches
 	$(BIN)/python -m tests.mutants --resume $(MUTANTS)
 
+# The oldest versions that pyproject.toml allows, in a separate environment. The names of the checks of
+# scikit-learn's interface differ between its versions.
+OLDEST := .venv-oldest
+test-oldest:     ## a representative part of the tests with the oldest allowed versions
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --disable-pip-version-check -c constraints-oldest.txt -e '.[all]' \
+	  pytest pytest-timeout pytest-xdist pytest-rerunfailures hypothesis httpx schemathesis playwright
+	$(OLDEST)/bin/python -m pytest -n 2 --dist loadfile -W default $$(cat tests/oldest.txt) \
+	  --deselect tests/crowd/test_embedding.py::test_scikit_learns_checks_of_its_interface_hold
+
+dist: $(STAMP)   ## build wheel and sdist, check them, install them into clean environments, try them
+	$(BIN)/python packaging/dist.py
+
 bench: $(STAMP)  ## every benchmark, short version
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
 
@@ -58,4 +71,4 @@ docs: $(STAMP)   ## build the documentation, warnings are errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean:           ## remove what the other targets made
-	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) dist docs/_build docs/api .mypy_cache .ruff_cache .pytest_cache .hypothesis

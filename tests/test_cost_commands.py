@@ -75,9 +75,9 @@ def test_wrong_options_are_one_sentence(options, says, capsys):
 
 
 def test_a_figure_without_matplotlib_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main([*PAPER, f"--output={tmp_path / 'plan.png'}"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("accelerando: --output: Figures need matplotlib")
+    assert shown.err.startswith("accelerando: --output: A figure needs matplotlib")
     assert "pip install 'accelerando[plot]'" in shown.err

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accelerando._extras import require
 from accelerando._files import check_output
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def add_commands(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``accelerando plan`` and return the exit code."""
+    require("train", "accelerando plan")
     from rich.console import Console
 
     from accelerando.cost import compare

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -314,23 +313,10 @@ def _lazy(place: str) -> Callable[[argparse.Namespace], int]:
     module, _, function = place.rpartition(".")
 
     def run(options: argparse.Namespace) -> int:
-        with _extra():
-            found = importlib.import_module(f"accelerando.{module}")
+        found = importlib.import_module(f"accelerando.{module}")
         return int(getattr(found, function)(options))
 
     return run
-
-
-@contextmanager
-def _extra() -> Iterator[None]:
-    """Turn a missing dependency into an error that names the extra to install."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"The web service needs {error.name}, which is not installed. Install it with "
-            "pip install 'accelerando[crowd]'."
-        ) from error
 
 
 def _new(options: argparse.Namespace) -> int:

@@ -92,7 +92,7 @@ def test_the_lapse_rate_can_be_estimated(run, answers_csv, tmp_path):
 def test_without_matplotlib_there_is_an_embedding_and_a_hint(
     run, answers_csv, tmp_path, monkeypatch
 ):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, progress = run("embed", answers_csv, "-o", tmp_path / "e.csv")
     assert code == 0
     assert "positions:" in out

@@ -34,7 +34,7 @@ def test_every_hint_is_a_command(capsys):
 
 
 def test_without_matplotlib_there_is_the_table_and_a_hint(computed, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert cli.main(["demo"]) == 0
     shown = capsys.readouterr().out
     assert "RadaDamp" in shown

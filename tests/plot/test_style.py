@@ -19,7 +19,7 @@ from tests.plot.test_training import frame
 
 
 def test_without_matplotlib_the_error_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'accelerando\[plot\]'"):
         plot.training(frame())
 

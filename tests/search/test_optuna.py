@@ -1,6 +1,6 @@
 """A search as a study of Optuna: states, values and distributions of its trials."""
 
-import builtins
+import sys
 
 import numpy as np
 import optuna
@@ -105,14 +105,7 @@ def test_a_study_that_exists_is_named(tmp_path):
 
 
 def test_without_optuna_the_extra_is_named(monkeypatch):
-    real = builtins.__import__
-
-    def missing(name, *args, **kwargs):
-        if name == "optuna":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r"pip install 'accelerando\[tpe\]'"):
         to_study(search_of([{"a": 1}]), None, None)
 

@@ -5,6 +5,10 @@ Pass one as ``compression`` to an estimator, or use a codec on its own:
 tensor or an unbiased estimate of it.
 """
 
+from accelerando._extras import require as _require
+
+_require("train", "accelerando.compress", "torch")
+
 from accelerando._deprecation import Deprecated, deprecated_names
 from accelerando.compress import _retired as _retired  # registers the decoders of its codecs
 from accelerando.compress._adaptive import Adaptive as Adaptive

@@ -5,6 +5,10 @@
 need. ``accelerando plan`` is the corresponding command.
 """
 
+from accelerando._extras import require as _require
+
+_require("train", "accelerando.cost")
+
 from accelerando._deprecation import Deprecated, deprecated_names
 from accelerando.cost._compare import compare as compare
 from accelerando.cost._measure import measure as measure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from accelerando._extras import require
 from accelerando._files import check_output
 from accelerando._this_command import this_command
 from accelerando._validation import check_integer
@@ -59,6 +60,7 @@ def add_commands(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``accelerando demo`` and return the exit code."""
+    require("train", "accelerando demo")
     from rich.console import Console
 
     from accelerando.demo._screen import table

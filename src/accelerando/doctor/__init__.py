@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from accelerando._extras import require
+
 
 def add_commands(commands: Any) -> None:
     """Register ``doctor``. The command line calls it, so it imports nothing heavy."""
@@ -43,6 +45,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    require("train", "accelerando doctor")
     from accelerando.doctor._report import run
 
     return run(arguments)

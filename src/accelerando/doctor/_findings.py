@@ -15,9 +15,10 @@ EXTRAS = {
     "tpe": (("optuna",), 'the search\'s sampler="tpe"'),
     "fast": (("numba",), "a faster search for queries"),
     "crowd": (
-        ("fastapi", "uvicorn", "sqlalchemy", "argon2-cffi", "nh3", "pyarrow", "jinja2"),
+        ("fastapi", "uvicorn", "sqlalchemy", "argon2-cffi", "nh3", "jinja2"),
         "asking people on the web",
     ),
+    "parquet": (("pyarrow",), "answers as Parquet files"),
 }
 NEEDED = ("accelerando", "torch", "skorch", "scikit-learn", "numpy", "pandas", "cloudpickle")
 # Objects of these packages are sent as pickles, which other versions may not be able to load.

@@ -1,5 +1,9 @@
 """The scikit-learn face of training: estimators for PyTorch modules."""
 
+from accelerando._extras import require as _require
+
+_require("train", "accelerando.NeuralNet")
+
 from accelerando.estimators._binary_classifier import (
     NeuralNetBinaryClassifier as NeuralNetBinaryClassifier,
 )

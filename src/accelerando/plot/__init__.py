@@ -4,6 +4,10 @@ They need matplotlib: ``pip install 'accelerando[plot]'``. No function chooses a
 window: each returns a figure that a notebook shows, or draws into your ``figure=`` or ``ax=``.
 """
 
+from accelerando._extras import require as _require
+
+_require("plot", "accelerando.plot", "pandas")
+
 from accelerando.plot._averaging import averaging as averaging
 from accelerando.plot._brackets import brackets as brackets
 from accelerando.plot._communication import communication as communication

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from accelerando._validation import parameter_error
-from accelerando.cost import Plan
-from accelerando.cost._compare import Comparison
 from accelerando.plot._style import COLORS, INK, canvas, clean, integer_ticks, thousands
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from accelerando.cost import Plan
+    from accelerando.cost._compare import Comparison
 
 
 def plan(planned: Plan | Comparison, *, currency: str = "$", figure: Any = None) -> Figure:
@@ -45,6 +46,9 @@ def plan(planned: Plan | Comparison, *, currency: str = "$", figure: Any = None)
     >>> [panel.get_xlabel() for panel in plot.plan(cost.compare(planned, [1, 2])).axes]
     ['max_workers', 'max_workers']
     """
+    from accelerando.cost import Plan
+    from accelerando.cost._compare import Comparison
+
     if isinstance(planned, Comparison):
         return _draw_comparison(planned, currency, figure)
     if isinstance(planned, Plan):

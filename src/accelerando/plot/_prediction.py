@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from accelerando.cost import Plan
 from accelerando.plot._style import COLORS, clean, headline, integer_ticks, label_ends, single_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from accelerando.cost import Plan
 
 
 def prediction(planned: Plan, run: Any, *, title: str | None = None, ax: Any = None) -> Figure:
@@ -43,6 +44,8 @@ def prediction(planned: Plan, run: Any, *, title: str | None = None, ax: Any = N
     >>> [text.get_text() for text in panel.texts]
     ['predicted', 'measured, 9 % more']
     """
+    from accelerando.cost import Plan
+
     if not isinstance(planned, Plan):
         raise TypeError(
             "The 'planned' parameter of prediction must be a Plan of accelerando.cost. Got "

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from accelerando._extras import require
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -18,12 +20,7 @@ DASHES = ("-", "--", ":")  # for the eighth curve and later, when the colors rep
 
 def figure_class() -> type[Figure]:
     """Return our Figure; raise an error that names the extra if matplotlib is not installed."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "Figures need matplotlib, which is not installed: pip install 'accelerando[plot]'"
-        ) from error
+    require("plot", "A figure", "matplotlib")
     from accelerando.plot._figure import NotebookFigure
 
     return NotebookFigure

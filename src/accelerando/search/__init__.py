@@ -2,6 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from accelerando._extras import require as _require
+
+_require("search", "accelerando.search")
+
 from accelerando._deprecation import Deprecated as _Deprecated
 from accelerando._deprecation import deprecated_names as _deprecated_names
 from accelerando.search._asha import AsyncHalvingSearchCV

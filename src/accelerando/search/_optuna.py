@@ -8,6 +8,8 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from accelerando._extras import require
+
 __all__ = ["to_study"]
 
 PLAIN = (type(None), bool, int, float, str)  # what Optuna accepts as a category
@@ -19,12 +21,9 @@ def to_study(search: Any, study_name: str | None, storage: Any) -> Any:
     The scores of a model are the intermediate values of its trial. A model that was dropped is a
     pruned trial, and a model that failed a failed one.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ImportError(
-            "to_optuna needs Optuna. Install it with: pip install 'accelerando[tpe]'"
-        ) from error
+    require("tpe", "to_optuna")
+    import optuna
+
     check_is_fitted(search, "history_")
     results = search.cv_results_
     longest = max(results["partial_fit_calls"])

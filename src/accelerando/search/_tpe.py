@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from accelerando._extras import require
 from accelerando.search._sample import Observation, RandomSampler, Space
 
 __all__ = ["TPESampler", "comparable"]
@@ -44,12 +45,9 @@ class TPESampler:
     learns = True
 
     def __init__(self, spaces: Sequence[Space], seed: int, n_models: int = 1) -> None:
-        try:
-            import optuna
-        except ImportError:
-            raise ImportError(
-                "sampler='tpe' needs Optuna: pip install 'accelerando[tpe]'."
-            ) from None
+        require("tpe", "sampler='tpe'")
+        import optuna
+
         self.optuna = optuna
         self.spaces = spaces
         self.seed = seed

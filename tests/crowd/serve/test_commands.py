@@ -112,7 +112,7 @@ def test_a_database_that_everybody_can_read_is_named_with_the_remedy(tmp_path):
 def test_a_missing_extra_is_named_with_the_remedy(monkeypatch, capsys, tmp_path):
     for name in [name for name in sys.modules if name.startswith("accelerando.crowd.serve")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "accelerando.crowd.serve.commands", None)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
     assert cli.main(["crowd", "serve", str(folder(tmp_path))]) == 2
     assert "pip install 'accelerando[crowd]'" in capsys.readouterr().err
 
@@ -231,7 +231,7 @@ def _make(place, what):
         ("noise", "accelerando crowd restore"),
         ("half a file", "accelerando crowd restore"),
         ("a folder", "Check that its folder"),
-        ("foreign tables", "Use a database of its own"),
+        ("foreign tables", "Use a separate database"),
         ("another schema", "Install the version that wrote the database"),
         ("no server", "Check that its folder or its server exists"),
         ("no such host", "Check that its folder or its server exists"),

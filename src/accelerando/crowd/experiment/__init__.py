@@ -1,5 +1,9 @@
 """Experiments: settings and items, read from files."""
 
+from accelerando._extras import require as _require
+
+_require("crowd", "The web service")
+
 from accelerando.crowd.experiment.files import Files as Files
 from accelerando.crowd.experiment.files import Limits as Limits
 from accelerando.crowd.experiment.files import read_upload as read_upload

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from accelerando._dask import workers_of
 from accelerando.crowd._posterior import Posterior
 from accelerando.crowd._search import SearchResult, search
 
@@ -48,6 +47,8 @@ class ClusterSearch:
 
     def _on_workers(self, posterior: Posterior, options: dict[str, Any], seed: int) -> SearchResult:
         from distributed import Client
+
+        from accelerando._dask import workers_of
 
         if self._client is None:
             self._client = Client(self.scheduler, timeout=self.patience, set_as_default=False)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
+from accelerando._extras import require
 from accelerando._validation import check_integer
 from accelerando.crowd.experiment import Experiment, Item, Settings, load_experiment
 from accelerando.crowd.experiment.showing import Known
@@ -50,6 +51,8 @@ ACCOUNT = "experimenter"
 def run_serve(options: argparse.Namespace) -> int:
     """Load and store the experiments, print the links, and serve until Ctrl-C."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    if options.scheduler is not None:
+        require("search", "--scheduler", "dask", "distributed")
     if (options.certificate is None) != (options.key is None):
         raise ValueError("--certificate and --key must be passed together.")
     if options.certificate is not None:

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from sqlalchemy import Connection, Row, Select, select
 
+from accelerando._extras import MissingExtraError, require
 from accelerando.crowd._read import why_left_out
 from accelerando.crowd.experiment import Item
 from accelerando.crowd.store.answers import newer
@@ -172,6 +173,10 @@ def answers_csv(open_: Open, snapshot: Snapshot, *, skips: bool = False) -> Iter
 
 def answers_parquet(connection: Connection, snapshot: Snapshot, stream: IO[bytes]) -> None:
     """Write a Parquet file with the columns of `COLUMNS`."""
+    try:
+        require("parquet", "A Parquet file")
+    except MissingExtraError as error:
+        raise ApiError("no_parquet", f"{error}. The CSV file has the same answers.", 503) from None
     import pyarrow
     import pyarrow.parquet
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, select, text, u
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from accelerando._extras import require
 from accelerando.crowd.store.errors import classify
 from accelerando.crowd.store.migrate import migrate
 from accelerando.crowd.store.schema import meta
@@ -194,6 +195,7 @@ def _engine(url: str, connections: int) -> Engine:
             )
             _prepare_sqlite(engine)
         else:
+            require("crowd", "PostgreSQL", "psycopg")
             engine = create_engine(
                 url,
                 hide_parameters=True,
@@ -202,10 +204,6 @@ def _engine(url: str, connections: int) -> Engine:
                 pool_pre_ping=True,
                 pool_recycle=1800,
             )
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"PostgreSQL needs {error.name}. Install it with pip install 'accelerando[crowd]'."
-        ) from None
     except (ArgumentError, ValueError) as error:
         raise ValueError(
             f"The URL of the database is not valid ({error}). It must be "
