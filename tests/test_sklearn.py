@@ -1,5 +1,8 @@
 """The private names of scikit-learn that accelerando depends on."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,3 +39,16 @@ def test_arrays_and_lists_are_told_from_scalars():
 def test_scorers_that_predict_are_recognized():
     assert isinstance(get_scorer("accuracy"), _sklearn.BaseScorer)
     assert isinstance(check_scoring(SGDClassifier()), _sklearn.PassthroughScorer)
+
+
+def test_before_1_9_there_are_no_callbacks_to_call():
+    code = (
+        "import sys\n"
+        "sys.modules['sklearn.callback'] = None\n"
+        "from accelerando._sklearn import CallbackSupportMixin, with_callbacks\n"
+        "task = CallbackSupportMixin()._init_callback_context(max_subtasks=1).subcontext(a=1)\n"
+        "task.call_on_fit_task_begin(estimator=None)\n"
+        "assert task.call_on_fit_task_end(estimator=None) is False\n"
+        "assert with_callbacks(len) is len\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

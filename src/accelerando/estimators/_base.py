@@ -12,9 +12,9 @@ import cloudpickle
 import numpy as np
 import skorch
 import torch
-from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 
+from accelerando._sklearn import CallbackSupportMixin
 from accelerando._validation import is_integer
 from accelerando.estimators._epoch_table import EpochTable
 from accelerando.estimators._probe import UNKNOWN
@@ -187,7 +187,7 @@ def cannot_copy(net: Any, how: str, error: Exception) -> TypeError:
 
 
 def learning_rate(lr: Literal["auto"] | None, optimizer: Any) -> Any:
-    """Return the learning rate that "auto" or None stands for.
+    """Return the learning rate that "auto" or None means.
 
     Examples
     --------

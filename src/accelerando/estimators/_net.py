@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Self
 
 import torch
-from sklearn.callback import with_callbacks
 from skorch.callbacks import Callback
 from torch.utils.data import DataLoader, Dataset
 
@@ -16,6 +15,7 @@ from accelerando._engine.loop import Fit, FitSpec, LocalTrainer, Trainer, local_
 from accelerando._engine.micro_batch import MicroBatch, facts_of
 from accelerando._engine.runtime.process import RNG_LOCK, Interrupt, keep_memory
 from accelerando._engine.state import TrainState
+from accelerando._sklearn import with_callbacks
 from accelerando.compress._codec import Compressor
 from accelerando.estimators import _checks as checks
 from accelerando.estimators._base import ConfiguredNet, learning_rate, seed_from
