@@ -1,11 +1,15 @@
 """The table of epochs: what the policy did is in it, and in a log."""
 
 import logging
+import pickle
+import sys
+import types
 
 import pytest
 from skorch.callbacks import PrintLog
 
 from accelerando.batch_size import GeoDamp
+from accelerando.estimators import _epoch_table
 from accelerando.estimators._epoch_table import EpochTable, facts, reasons
 from accelerando.estimators._skorch import prints_for_nobody
 from accelerando.policies import Decision, Policy
@@ -85,3 +89,55 @@ def test_callbacks_hold_nothing_after_an_epoch(line):
     net = fit(line, verbose=1)
     (table,) = [one for _, one in net.callbacks_ if isinstance(one, EpochTable)]
     assert "facts_" not in vars(table)
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """What a notebook shows: a list of outputs, each of them its newest HTML and text."""
+    shown = []
+
+    class Handle:
+        def __init__(self, forms):
+            shown.append(forms)
+            self.number = len(shown) - 1
+
+        def update(self, forms, raw):
+            shown[self.number] = forms
+
+    module = types.ModuleType("IPython.display")
+    module.display = lambda forms, raw, display_id: Handle(forms)
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr(_epoch_table.Console, "is_jupyter", True)
+    return shown
+
+
+def test_a_notebook_has_a_table_in_html_that_grows(line, capsys, notebook):
+    net = fit(line, verbose=1)
+    tables = [forms for forms in notebook if "<table>" in forms.get("text/html", "")]
+    assert len(tables) == 1, "one table for all epochs"
+    shown = tables[0]["text/html"]
+    assert shown.count("<tr>") == 3
+    assert "<th>epoch</th><th>batch_size</th><th>lr</th>" in shown
+    assert "<td>2</td><td>14</td><td>1.000e-05</td>" in shown
+    assert "<b>" in shown, "the best loss"
+    assert "\x1b" not in shown + tables[0]["text/plain"]
+    assert [row[:2] for row in rows(tables[0]["text/plain"])] == [["1", "7"], ["2", "14"]]
+    assert "epoch" not in capsys.readouterr().out
+    pickle.dumps(net)
+    net.partial_fit(*line)
+    assert len([forms for forms in notebook if "<table>" in forms.get("text/html", "")]) == 2
+
+
+def test_a_silent_net_and_another_sink_show_no_table_in_a_notebook(line, notebook):
+    fit(line, verbose=0)
+    got = []
+    fit(line, verbose=1, callbacks__print_log__sink=got.append)
+    assert not [forms for forms in notebook if "<table>" in forms.get("text/html", "")]
+    assert len(got) == 4
+
+
+def test_cells_of_a_notebook_are_escaped(notebook):
+    _epoch_table.NotebookTable().add({"<script>": "<b>1"})
+    assert "<th>&lt;script&gt;</th>" in notebook[0]["text/html"]
+    assert "<td>&lt;b&gt;1</td>" in notebook[0]["text/html"]
