@@ -44,6 +44,7 @@ def test_scorers_that_predict_are_recognized():
 def test_before_1_9_there_are_no_callbacks_to_call():
     code = (
         "import sys\n"
+        "import sklearn.metrics\n"  # uses the callbacks, too
         "sys.modules['sklearn.callback'] = None\n"
         "from accelerando._sklearn import CallbackSupportMixin, with_callbacks\n"
         "task = CallbackSupportMixin()._init_callback_context(max_subtasks=1).subcontext(a=1)\n"

@@ -108,7 +108,8 @@ def notebook(monkeypatch):
     module.display = lambda forms, raw, display_id: Handle(forms)
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    monkeypatch.setattr(_epoch_table.Console, "is_jupyter", True)
+    in_notebook = types.SimpleNamespace(is_jupyter=True)
+    monkeypatch.setattr(_epoch_table, "Console", lambda: in_notebook)
     return shown
 
 
