@@ -40,7 +40,8 @@ def main(client: Client) -> None:
     )
     # Search: many models train at once, one per worker, the most promising ones first.
     search = HyperbandSearchCV(net, SPACE, max_iter=9, random_state=0, client=client).fit(X, y)
-    print(f"best of {len(search.cv_results_['params'])} models: {search.best_params_}")
+    best = {name: f"{value:.3g}" for name, value in search.best_params_.items()}
+    print(f"best of {len(search.cv_results_['params'])} models: {best}")
 
     # Train the best one for longer, on all workers together, and look at data kept back.
     net.set_params(**search.best_params_, max_epochs=10, client=client, examples_per_worker=64)
