@@ -34,6 +34,23 @@ def test_public_names_have_a_docstring_and_are_in_the_docs(module, name):
     )
 
 
+def test_the_reference_has_one_page_for_each_public_object():
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    listed = re.findall(r"^   ~(accelerando[\w.]+)$", reference, re.MULTILINE)
+    listed += re.findall(r"^\.\. autoexception:: (\S+)$", reference, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    for name in listed:
+        module, _, thing = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), thing), name
+    last = {name.rpartition(".")[2] for name in listed} | {"__version__"}
+    assert {name for _, name in PUBLIC} <= last
+
+
+def test_what_users_can_rely_on_names_every_public_module():
+    text = (ROOT / "docs" / "deprecation.md").read_text()
+    assert set(re.findall(r"`(accelerando[\w.]*)`", text)) == set(public_api.modules())
+
+
 def test_every_policy_is_explained():
     from accelerando import batch_size
 
