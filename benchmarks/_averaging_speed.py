@@ -26,7 +26,7 @@ from accelerando.sync import AdaptiveAveraging, PeriodicAveraging
 
 ROWS = 128  # of each rank's batch, as in the paper
 LR, MOMENTUM = 0.05, 0.9
-SHARES = (0.25, 0.56)  # of full synchronisation's time: 100 and 10 Gb/s in the paper
+SHARES = (0.25, 0.56)  # of full synchronization's time: 100 and 10 Gb/s in the paper
 NEAR = 0.03  # how near a share has to be for a fair comparison
 CLOSE = 0.01  # how near it is looked for
 FULL = "FULLSGD"
@@ -91,7 +91,7 @@ def calibrated(
 ) -> tuple[float, list[list[float]]]:
     """Find the bandwidth with which communication takes a share of an update's time.
 
-    The first guess is that a rank sends all its bits with nothing else going on. In truth a part of
+    The first guess is that a rank sends all its bits while nothing else runs. In truth a part of
     that is hidden behind the backward pass, and there is latency: what was measured corrects the
     guess, up to five times. Each time an update without a limit (None) is measured just before,
     since the machine is not always as fast. Returns the nearest, and all [bandwidth, share] that
@@ -183,7 +183,7 @@ class Bench:
         ).fit(self.data.x_train, self.data.y_train)
 
     def update_seconds(self, bandwidth: float | None) -> float:
-        """Return the median time of an update of full synchronisation."""
+        """Return the median time of an update of full synchronization."""
         self.limit(bandwidth)
         frame = self.fit(FULL, self.size.trial, 0).updates_frame()
         seconds = steady_seconds(frame["seconds"].to_numpy(), frame["epoch"].to_numpy())

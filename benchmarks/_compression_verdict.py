@@ -23,7 +23,7 @@ def reached(row: dict[str, Any], target: float) -> dict[str, float | None]:
 
 
 def noise(accuracy: float, rows: int) -> float:
-    """Return how far two equally good networks may differ on so many test rows: 2 deviations."""
+    """Return how far two equally good networks may differ on this many test rows: 2 deviations."""
     return 2 * math.sqrt(2 * accuracy * (1 - accuracy) / rows)
 
 
@@ -62,7 +62,7 @@ def best_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def evidence(rows: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, Any]:
     """Say for the evidence page what came of the dissertation's claim."""
     best, target = best_of(rows), settings["target"]
-    told = ", ".join(
+    facts = ", ".join(
         f"{best[name]['method']} {best[name]['to_target']['seconds']:.0f} s"
         if name in best
         else f"{name} not at all"
@@ -73,7 +73,7 @@ def evidence(rows: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, 
     ]
     measured = (
         f"{settings['ranks']} ranks at {settings['bandwidth'] / 1e6:g} Mb/s, a small ResNet-style "
-        f"network on CIFAR-10 to {100 * target:.0f} % (the best of each): {told}; "
+        f"network on CIFAR-10 to {100 * target:.0f} % (the best of each): {facts}; "
         f"{settings['seeds']} seed, {settings['epochs']} epochs"
     )
     verdict = "yes" if all(good) else "partly" if any(good) else "**no**"

@@ -25,7 +25,7 @@ def leave_properly() -> None:
 
 
 def found_inside(script: str, count: int, *options: str) -> Any:
-    """Run a script in the hub of so many machines; return what it has written as JSON.
+    """Run a script in the hub of `count` machines; return what it has written as JSON.
 
     The script is called with ``--inside TAG FILE`` and the options: the tag is for
     :func:`_namespaces.machines`, the file for the results.

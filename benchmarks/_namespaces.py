@@ -1,6 +1,6 @@
 """Machines that are only network namespaces, on a switch that exists nowhere else.
 
-Every namespace has one cable to a bridge in a namespace of its own, the hub. No cable leads to the
+Every namespace has one cable to a bridge in its own namespace, the hub. No cable leads to the
 machine's own network, so that nothing that happens here is seen outside. At the end, after Ctrl-C
 and after errors, too, the processes in there are ended and the namespaces removed. Needs root, and
 iproute2, which is installed where apt-get can do it.
@@ -103,7 +103,7 @@ class Machine:
 
 
 def machines(count: int, tag: str) -> tuple[Machine, list[Machine]]:
-    """Name a hub and so many machines."""
+    """Name a hub and `count` machines."""
     hub = Machine(f"acc{tag}hub", HUB)
     return hub, [Machine(f"acc{tag}n{i}", f"{SUBNET}.{i}") for i in range(1, count + 1)]
 

@@ -53,7 +53,7 @@ def native(
     words: Callable[[int, list[str]], list[str]] = lambda _, command: command,
     timeout: float = 900.0,
 ) -> dict[str, Any]:
-    """Train on so many processes; `words` says how to run the command of a rank.
+    """Train on this many processes; `words` says how to run the command of a rank.
 
     Returns `seconds` and `epochs` of each update, the mean `loss` of each epoch on the first rank,
     the `accuracies`, and the `whole` time from the first update on.

@@ -88,18 +88,18 @@ def evidence(
 ) -> dict[str, dict[str, str]]:
     """Say for the evidence page what came of the paper's claim."""
     several = [row for row in rows if row["way"] in REPLICAS]
-    told, best = [], 0
+    facts, best = [], 0
     for row in several:
         quick = row["time_ratio"]
         name = row["way"]
         if name == "auto":
             name = f"auto ({median(row['replicas']):g})"
         reached = "target not reached" if quick is None else f"{quick:.2f} times faster to it"
-        told.append(f"{name}: {row['throughput_ratio']:.2f} times the throughput, {reached}")
+        facts.append(f"{name}: {row['throughput_ratio']:.2f} times the throughput, {reached}")
         met = (row["throughput_ratio"] >= THROUGHPUT) + (quick is not None and quick >= TIME)
         best = max(best, met)
     text = (
-        f"{'; '.join(told)}; {target:.1%} on {settings['data']}, a small ResNet-style network, "
+        f"{'; '.join(facts)}; {target:.1%} on {settings['data']}, a small ResNet-style network, "
         f"{settings['processors']} processors"
     )
     return {"crossbow": {"measured": text, "verdict": ("**no**", "partly", "yes")[best]}}

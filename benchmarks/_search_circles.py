@@ -10,7 +10,7 @@ The dissertation does not print the radii; these are the ones of its published e
     python benchmarks/_search_circles.py --check     compare the recorder with MLPClassifier
 
 Recording needs numba, and takes one to two seconds per configuration, which is scored after every
-call. It goes on where it was when it is started again.
+call. It continues where it was when it is started again.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ async def damaged_file(server, crowd, folder):
             await asyncio.sleep(0.001)
     killed, arrived = time.perf_counter(), len(crowd.acknowledged)
     noticed = await until(server.url, lambda status, found: found["database"] == "damaged")
-    await asyncio.sleep(1.0)  # people go on sending
+    await asyncio.sleep(1.0)  # people continue to send
     crowd.over = True
     later = crowd.sent_at[arrived:]
     return {

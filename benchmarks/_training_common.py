@@ -36,7 +36,7 @@ def epochs_to(target: float, accuracies: list[float]) -> float | None:
 
 
 def spent_in(epochs: float, of_each: Sequence[float]) -> float:
-    """Return what so many epochs took, which need not be whole, from what each of them took."""
+    """Return what this many epochs took, which need not be whole, from what each of them took."""
     ends = np.cumsum([0.0, *of_each])
     return float(np.interp(epochs, np.arange(len(ends)), ends))
 

@@ -65,7 +65,7 @@ GOALS = {
 
 
 def evaluate(triplets, lapse, running, test, *, truth, seed):
-    """[accuracy, nearest-neighbour distance, nearest-neighbour error] of the better fit."""
+    """[accuracy, nearest-neighbor distance, nearest-neighbor error] of the better fit."""
     cold = OrdinalEmbedding(n_items=N_EGGS, lapse=lapse, random_state=seed)
     found = cold.fit(triplets)
     if running is not None:

@@ -10,8 +10,8 @@ FULLSGD       gradients averaged in every update, the rate times 1, 2, 4, 8, 16
 CPSGD         parameters averaged after p = 2, 4, 8, 16 updates (--periods for others)
 ADPSGD        Algorithm 2; with momentum kept by each rank, averaged, and reset
 decreasing    the schedule of Wang and Joshi, from 16 down
-QSGD          8 bits for each number of the gradient. One process quantises the gradient of the
-              whole batch once, where 16 ranks would each quantise theirs
+QSGD          8 bits for each number of the gradient. One process quantizes the gradient of the
+              whole batch once, where 16 ranks would each quantize theirs
 
 Reported are the best test accuracy, the training loss of the last epoch, how often ranks met, and
 V_t, the mean variance of the ranks' parameters between two averagings, in the first half and in
@@ -124,7 +124,7 @@ def train(way: dict, images: Images, epochs: int, lr: float, width: int, seed: i
         "train_loss": float(np.average(last["loss"], weights=last["batch_size"])),
         "updates": len(updates),
         "synchronisations": None if "virtual_ranks" not in settings else len(updates),
-        # One process sends nothing, whatever it quantises.
+        # One process sends nothing, whatever it quantizes.
         "megabytes": float(updates["bytes"].sum()) / 1e6 if "virtual_ranks" in settings else None,
     }
     if "averagings" in updates.columns:
@@ -178,7 +178,7 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     text = (
         f"{found:.2%} with {adaptive['synchronisations']:.0f} averagings, against {best:.2%} for "
         f"the best constant period with at most 5 % more of them and {full:.2%} for the best rate "
-        "of full synchronisation; virtual ranks, a small network"
+        "of full synchronization; virtual ranks, a small network"
     )
     better = (found >= best) + (found >= full)
     return {

@@ -2,14 +2,14 @@
 
 The paper's Figure 7c (Jiang and Agrawal, *Adaptive periodic averaging*) on ranks in network
 namespaces, each a Dask worker, joined by a bridge. ``tc tbf`` limits what a rank sends, with two
-bandwidths that the script finds by itself: those with which full synchronisation spends 25 % and
+bandwidths that the script finds by itself: those with which full synchronization spends 25 % and
 56 % of its time on communication, as it did in the paper at 100 and at 10 Gb/s. With each, for the
 same number of epochs and the same rows of a rank in an update:
 
 FULLSGD            gradients averaged in every update
 CPSGD p = 8        parameters averaged after 8 updates
 ADPSGD             Algorithm 2 with its defaults
-QSGD 8 bits        gradients in every update, quantised
+QSGD 8 bits        gradients in every update, quantized
 PowerSGD(2)        gradients in every update, as matrices of rank 2
 DDP                PyTorch's own, started by hand: the peer of FULLSGD
 DDP + PowerSGD(2)  the same with torch's powerSGD_hook
@@ -99,7 +99,7 @@ def arguments() -> argparse.Namespace:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return means over the rounds, and ratios to full synchronisation with the same network."""
+    """Return means over the rounds, and ratios to full synchronization with the same network."""
     found = []
     for share in sorted({row["share"] for row in rows}):
         here = [row for row in rows if row["share"] == share]
@@ -136,13 +136,13 @@ def evidence(table: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str,
 
 
 def _faster(table: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, str]:
-    told, met, faster = [], [], []
+    facts, met, faster = [], [], []
     for share, target in TARGETS.items():
         rows = {row["way"]: row for row in table if row["share"] == share}
         row = rows["ADPSGD"]
-        told.append(
+        facts.append(
             f"{row['times_faster']:.2f} times in the updates and {row['times_faster_whole']:.2f} "
-            f"in all at {row['bandwidth'] / 1e6:.0f} Mb/s, where full synchronisation communicates "
+            f"in all at {row['bandwidth'] / 1e6:.0f} Mb/s, where full synchronization communicates "
             f"{row['share_measured']:.0%} of its time (period 8: "
             f"{rows['CPSGD p = 8']['times_faster']:.2f}, PyTorch's DDP with PowerSGD: "
             f"{rows['DDP + PowerSGD(2)']['times_faster']:.2f})"
@@ -153,7 +153,7 @@ def _faster(table: list[dict[str, Any]], settings: dict[str, Any]) -> dict[str, 
         met.append(fair and slower >= target)
         faster.append(slower > 1.0)
     verdict = "yes" if all(met) else "partly" if all(faster) else "**no**"
-    text = f"{'; '.join(told)}; {settings['ranks']} ranks, a small network"
+    text = f"{'; '.join(facts)}; {settings['ranks']} ranks, a small network"
     return {"measured": text, "verdict": verdict}
 
 
@@ -187,7 +187,7 @@ def show(table: list[dict[str, Any]], settings: dict[str, Any]) -> None:
         rows = [row for row in table if row["share"] == share]
         print_table(
             f"{settings['ranks']} ranks at {rows[0]['bandwidth'] / 1e6:.1f} Mb/s: full "
-            f"synchronisation communicates {rows[0]['share_measured']:.0%} of its time, wanted: "
+            f"synchronization communicates {rows[0]['share_measured']:.0%} of its time, wanted: "
             f"{share:.0%}; {settings['epochs']} epochs",
             ["", "seconds", "× FULLSGD's speed", "whole", "× FULLSGD's", "ms / update", "met",
              "MB", "MB on the wire", "test accuracy", "training loss"],
@@ -209,11 +209,11 @@ def show(table: list[dict[str, Any]], settings: dict[str, Any]) -> None:
             ],
         )  # fmt: skip
         ours = next(row for row in rows if row["way"] == "ADPSGD")
-        told = " and ".join(
+        facts = " and ".join(
             f"{ours[name]:.2f} {where} ({'met' if ours[name] >= TARGETS[share] else 'MISSED'})"
             for name, where in (("times_faster", "in the updates"), ("times_faster_whole", "whole"))
         )
-        console.print(f"ADPSGD against FULLSGD: {told}; the target is {TARGETS[share]}.")
+        console.print(f"ADPSGD against FULLSGD: {facts}; the target is {TARGETS[share]}.")
 
 
 def _megabytes(count: float | None) -> str | None:

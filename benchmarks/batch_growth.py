@@ -336,8 +336,8 @@ def run_fashion(
 ) -> dict[str, Any] | None:
     """Train one optimizer epoch by epoch and return its curves, one value per epoch.
 
-    With a cache, the state after each epoch is saved beside it: a run that was stopped, or that
-    has used up ``--minutes`` (then None is returned), goes on where it was.
+    With a cache, the state after each epoch is saved next to it: a run that was stopped, or that
+    has used up ``--minutes`` (then None is returned), continues where it was.
     """
     net = NeuralNetClassifier(
         flipping_cnn,
@@ -617,7 +617,7 @@ def arguments() -> argparse.Namespace:
     made.add_argument(
         "--minutes",
         type=float,
-        help="stop a run of the fashion part after this time; with --cache, go on another time",
+        help="stop a run of the fashion part after this time; with --cache, continue another time",
     )
     args = made.parse_args()
     if args.minutes and args.cache is None:
@@ -639,7 +639,7 @@ def main() -> None:
         try:
             data = fashion_mnist(args.data)
         except NoDataError as error:
-            # A quick run is a check of the benchmark itself and goes on with what there is.
+            # A quick run is a check of the benchmark itself and continues with what there is.
             if args.part == "fashion" or not args.quick:
                 raise SystemExit(str(error)) from None
             console.print(f"{error} The Fashion-MNIST part is left out.")

@@ -15,7 +15,7 @@ as many in every way: two. The parameter server has none, and is left out there.
 processes live through the whole benchmark. The ways take turns, in an order shuffled anew each
 round; a turn is a stretch of updates whose first ones are left out. Its time is the median over the
 rest of the seconds between one update's end and the next one's, the same for all. Ratios are taken
-within a round; what is told is their median. The mean over the stretch is written down as well: a
+within a round; printed is their median. The mean over the stretch is written down as well: a
 median does not see what happens once per epoch.
 """
 
@@ -113,7 +113,7 @@ def model_and_optimizer(case: Case) -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
 
 
-# -- native DDP, and one process alone: loops written by hand in processes of their own ------------
+# -- native DDP, and one process alone: loops written by hand in their own processes ------------
 
 
 def by_hand(case: Case, stretch: Stretch, rank: int, ranks: int) -> list[float]:
@@ -238,7 +238,7 @@ def on_dask(case: Case, stretch: Stretch, client: Client) -> list[float]:
 # them. (The driver as the master, with scatter(broadcast=True) and gather, was tried once on a busy
 # machine: slower for the dense network, 49 against 40 ms at batch 64; as fast for the convolutional
 # one at 64, 106 against 109 ms; faster for it at 1024, 1.1 against 1.4 s.)
-# What their code does besides is left out, because it is not in the paper and would only slow it
+# What else their code does is left out, because it is not in the paper and would only slow it
 # down: it scatters the data anew in each epoch, fetches rows one by one, deep-copies the model.
 
 
@@ -380,7 +380,7 @@ def measure(
 
 
 def _stretch(case: Case, batch: int, way: Way, seconds: float) -> Stretch:
-    """Return a stretch of about so many seconds; trying that out warms everything up."""
+    """Return a stretch of about this many seconds; trying that out warms everything up."""
     once = float(np.median(way(case, Stretch(batch, 3, 3))))
     updates = int(np.clip(seconds / once, 5, 2000))
     return Stretch(batch, max(3, updates // 10), updates)

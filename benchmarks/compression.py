@@ -20,7 +20,7 @@ at the end of one epoch, much as in D.4 of the dissertation; no momentum, as in 
 tune are on the same two ranks, without the limit. One seed: small differences are noise. Where a
 codec loses, the table says so. Needs root; iproute2 is installed if it is missing and apt-get can
 do it. The namespaces have no way out, and are removed at the end, after Ctrl-C, too. --cache FILE
-keeps finished runs, so that it can be stopped and go on.
+keeps finished runs, so that it can be stopped and continue.
 
 Data: --data DIR with cifar10_small.npz. On two quiet cores (a) is estimated to take about 6 minutes
 and (b) about 20; with --quick each less than two.
@@ -40,7 +40,7 @@ from _compression_verdict import evidence, judged, show
 from _namespace_cluster import found_inside, leave_properly
 from _namespaces import why_not
 
-TRAINING = "compression_training.py"  # gives the results of (b) a file of their own
+TRAINING = "compression_training.py"  # gives the results of (b) their own file
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ Trains one dense network on 1, 2 and 4 ranks whose network is limited to three b
 compares the time of an update with what ``accelerando.cost`` says before: from ``measure`` (a
 short run in one process), the bandwidth, and the latency of a connection.
 
-Every rank is a Dask worker in a network namespace of its own; ``tc tbf`` limits what it sends. The
+Every rank is a Dask worker in its own network namespace; ``tc tbf`` limits what it sends. The
 namespaces have no way out, and are removed at the end. Needs root; iproute2 is installed if it is
 missing and apt-get can do it.
 
@@ -144,7 +144,7 @@ def one(
     *,
     quick: bool,
 ) -> dict[str, Any]:
-    """Train on so many ranks, and predict the same."""
+    """Train on this many ranks, and predict the same."""
     crowded = max(1.0, ranks / len(os.sched_getaffinity(0)))
     predicted = plan(
         BATCH,

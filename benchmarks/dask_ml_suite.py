@@ -170,7 +170,7 @@ class Recorder:
 
 
 def reason_for(name: str, listed: dict[str, str]) -> str | None:
-    """Return the reason of a test; a test without parameters in the list stands for all of it."""
+    """Return the reason of a test; a test without parameters in the list means all of it."""
     return listed.get(name) or listed.get(name.split("[", maxsplit=1)[0])
 
 

@@ -2,12 +2,12 @@
 
 grow   The policy doubles the batch and thereby asks for 4 ranks instead of 2; the cluster has 2
        workers and starts 2 more. Seconds until the first update on 4 ranks, most of which the new
-       processes need to start and to import torch while training goes on; and the pause: the
+       processes need to start and to import torch while training continues; and the pause: the
        longest time between two updates around the switch, less the time that an update takes.
 kill   SIGKILL to one of 4 workers in the middle of training: seconds until the next update on 3.
 hang   SIGSTOP to one of 4 workers: seconds until the next update on 3. The documentation bounds
        them: `rank_timeout` and 20 usual updates until a silent rank counts as lost, and 3 seconds
-       until the others go on.
+       until the others continue.
 
 Times are written down by the ranks themselves at the end of each update. After a signal the next
 update on 3 ranks is the one that ends the longest of the first three gaps: an update that all four

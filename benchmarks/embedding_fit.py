@@ -1,9 +1,9 @@
-"""How fast and how good are embeddings from random answers, beside cblearn's?
+"""How fast and how good are embeddings from random answers, compared with cblearn's?
 
     python benchmarks/embedding_fit.py [--quick] [--data DIR] [--torch]
 
 Simulated alien eggs (90 items, the response curve of Figure 4.7) with 1,000, 3,000 and 10,000
-random answers; accuracy on 60,000 held-out answers, nearest-neighbour distance, CPU seconds on
+random answers; accuracy on 60,000 held-out answers, nearest-neighbor distance, CPU seconds on
 one thread.
 With --data DIR also the human answers in DIR/eggs30_next2015.csv, trained on everything but the
 answers of the sampler "Test" and tested on those. cblearn: pip install --no-deps cblearn sparse

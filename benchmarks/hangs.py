@@ -3,7 +3,7 @@
 In each of 20 runs one of three workers is stopped (SIGSTOP), at a moment that a seeded generator
 chooses: in every fourth run by the rank itself, after the last message of an epoch and before its
 report, which no other rank notices; otherwise from outside, at any time of the fit. The run must
-end, with the parameters of an undisturbed one. The stopped process goes on afterwards and takes
+end, with the parameters of an undisturbed one. The stopped process continues afterwards and takes
 part in the next run. A worker that hangs while ranks start is left behind after ten seconds.
 """
 

@@ -7,7 +7,7 @@ milliseconds of wall-clock over the bound per call, and the ratios to both. A sl
 than asked for, the more so on a busy machine, so there is also what is left of these milliseconds
 when the calls are counted with the time that they took.
 
-Peers run the same model: Optuna here, Dask-ML and Ray Tune in environments of their own, which
+Peers run the same model: Optuna here, Dask-ML and Ray Tune in their own environments, which
 ``--make-peers`` installs (into the system's directory for temporary files).
 
     python benchmarks/hyperband_overhead.py [--quick] [--make-peers]

@@ -102,10 +102,10 @@ def reached(run: dict, target: float) -> dict[str, float | None]:
     return {"epochs": k + 1, "updates": run["updates"][k], "seconds": run["seconds"][k]}
 
 
-def show(target: float, told: dict[str, list[dict]], runs: dict[str, list[dict]]) -> None:
+def show(target: float, facts: dict[str, list[dict]], runs: dict[str, list[dict]]) -> None:
     """Print what it took to reach an accuracy."""
     rows = []
-    for name, found in told.items():
+    for name, found in facts.items():
         there = [one for one in found if one["epochs"] is not None]
         best = max(max(run["accuracy"]) for run in runs[name])
         middle = [median(one[k] for one in there) if there else None for k in there and there[0]]
@@ -146,11 +146,11 @@ def main() -> None:
                 console.print(f"{name}, seed {seed}: {cache[key]['accuracy'][-1]:.4f}")
     best = {name: min(max(run["accuracy"]) for run in found) for name, found in runs.items()}
     shared, target = min(best.values()), best["static small"]
-    told = {
+    facts = {
         accuracy: {name: [reached(run, accuracy) for run in found] for name, found in runs.items()}
         for accuracy in (shared, target)
     }
-    for accuracy, found in told.items():
+    for accuracy, found in facts.items():
         show(accuracy, found, runs)
     write(
         output_path(args, __file__),
@@ -164,9 +164,9 @@ def main() -> None:
             "paper": PAPER,
         },
         target=target,
-        reached=told[target],
+        reached=facts[target],
         shared_target=shared,
-        reached_shared=told[shared],
+        reached_shared=facts[shared],
         runs=runs,
         other_load=load.taken(),
     )

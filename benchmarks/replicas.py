@@ -7,7 +7,7 @@ one replica  one process with as many threads as there are processors
 its average  the same, tested with the moving average of its parameters over ten updates
 all-reduce   gradients averaged in every update on two ranks: 64 rows each, 128 in all
 DDP          the same by PyTorch's own, started by hand (BatchNorm sees the rows of one rank)
-2, 4, auto   ModelAveraging with so many replicas, each a Dask worker of one thread, with 64 rows;
+2, 4, auto   ModelAveraging with this many replicas, each a Dask worker of one thread, with 64 rows;
              "auto" begins with one and adds more while all together get faster
 every 4th    two replicas that are corrected in every fourth update, not in each
 
@@ -82,7 +82,7 @@ class Style(NamedTuple):
     pull: float = 1.0  # α times the number of replicas
 
     def __str__(self) -> str:
-        return f"momentum {self.own} of each, {self.central} of the centre, pull {self.pull}"
+        return f"momentum {self.own} of each, {self.central} of the center, pull {self.pull}"
 
 
 OWN, CENTRAL, WEAK = Style(0.9, 0.0), Style(0.0, 0.9), Style(0.9, 0.0, pull=0.1)
@@ -212,8 +212,8 @@ class Bench:
             _, tried = walk(lambda e, s=style: self.loss_of(way, e, s), START, *self.size.exponents)
             found |= {(exponent, style): loss for exponent, loss in tried.items()}
         exponent, style = min(found, key=lambda key: found[key])
-        told = {f"{2.0**e:g}, {m}": loss for (e, m), loss in sorted(found.items())}
-        return exponent, style, told
+        facts = {f"{2.0**e:g}, {m}": loss for (e, m), loss in sorted(found.items())}
+        return exponent, style, facts
 
     def train(self, way: str, exponent: int, style: Style, seed: int) -> dict[str, Any]:
         """Train to the end; return what is compared."""
@@ -328,7 +328,7 @@ def main() -> None:
         "seeds": size.seeds,
         "processors": processors(),
         "workers": f"{WORKERS} of one thread",
-        "tuning": {way: told for way, (_, _, told) in tuned.items()},
+        "tuning": {way: facts for way, (_, _, facts) in tuned.items()},
         "paper": PAPER,
     }
     rows = summary(runs, target)

@@ -146,7 +146,7 @@ class InCalls(ClassifierMixin, BaseEstimator):
         self.classes_ = np.unique(y)
         self.model_ = clone(self.estimator)
         for _ in range(self.calls):
-            if time.time() >= self.end:  # scikit-learn has no limit of its own
+            if time.time() >= self.end:  # scikit-learn has no such limit
                 self.model_ = None
                 break
             self.model_.partial_fit(X, y)
@@ -170,7 +170,7 @@ def sklearn_search(
     from sklearn.experimental import enable_halving_search_cv  # noqa: F401
     from sklearn.model_selection import HalvingRandomSearchCV
 
-    del client  # it has processes of its own, as many
+    del client  # it has its own processes, as many
     rungs = 1 + round(math.log(max_iter, 3))
     X, y = (
         np.concatenate(pair) for pair in zip(task.train, task.validation, strict=True)

@@ -459,7 +459,7 @@ def main() -> None:
         "images": source,
         "digits": "1797 rows: batch 4096 is one update with all of them",
         "processors_taken": "by other processes from the training threads, for each round kept",
-        "timed": "whole epochs of an initialised model; one warm-up round is left out",
+        "timed": "whole epochs of an initialized model; one warm-up round is left out",
         "verbose": "0 for accelerando and skorch",
         "dtype": "float32; NumPy arrays to the estimators, tensors to the loops",
     }

@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "evidence.md"
 NEEDS_A_FILE = {"human_replay.py": " --answers FILE", "trust.py": " --answers FILE"}
 
 
-def told(results: Path) -> dict[str, tuple[Measured, str]]:
+def facts(results: Path) -> dict[str, tuple[Measured, str]]:
     """Collect what result files say about claims by themselves."""
     found = {}
     for path in sorted(results.glob("*.json")):
@@ -62,7 +62,7 @@ def row(claim: Claim, results: Path, by_files: dict[str, tuple[Measured, str]]) 
 
 def page(results: Path = RESULTS) -> str:
     """Return the page."""
-    by_files = told(results)
+    by_files = facts(results)
     rows = {claim.key: row(claim, results, by_files) for claim in CLAIMS}
     lines = [
         "# What the papers claim, and what we measured",

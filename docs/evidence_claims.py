@@ -133,11 +133,11 @@ def _noise_scale(results: Any) -> Measured:
         )
         return seconds, updates, len(there)
 
-    seeds, told, good, fewer = results["settings"]["seeds"], [], [], []
+    seeds, facts, good, fewer = results["settings"]["seeds"], [], [], []
     for accuracy, reached in (("shared_target", "reached_shared"), ("target", "reached")):
         seconds, updates, there = compared(results[reached])
         where = "" if there == seeds else f" (in {there} of {seeds} seeds; in the others never)"
-        told.append(
+        facts.append(
             f"to {results[accuracy]:.1%} {seconds:.2f} of the seconds and {updates:.2f} of the "
             f"updates of batch 256{where}"
             if there
@@ -146,7 +146,7 @@ def _noise_scale(results: Any) -> Measured:
         good.append(seconds < 0.9 and there == seeds)
         fewer.append(updates < 1.0)
     return Measured(
-        f"on two ranks of one machine, {seeds} seeds: {'; '.join(told)}",
+        f"on two ranks of one machine, {seeds} seeds: {'; '.join(facts)}",
         YES if all(good) else PARTLY if any(good) or any(fewer) else NO,
     )
 
@@ -155,7 +155,7 @@ def _fashion(results: Any) -> Measured:
     rows = {row["method"]: row for row in results["fashion"]["rows"]}
     updates = {name: rows[name]["updates_ratio_at_target"] for name in ("RadaDamp", "GeoDamp")}
     epochs = {name: rows[name]["epochs_ratio_at_target"] for name in ("RadaDamp", "GeoDamp")}
-    told = "; ".join(
+    facts = "; ".join(
         f"{name} {updates[name]:.2f} of its twin's updates in {epochs[name]:.2f} of its epochs"
         for name in updates
     )
@@ -165,7 +165,7 @@ def _fashion(results: Any) -> Measured:
     epochs_run = results["fashion"]["settings"]["epochs"]
     seeds = results["fashion"]["settings"]["seeds"]
     return Measured(
-        f"{told} (to the twin's accuracy; {epochs_run} epochs in place of "
+        f"{facts} (to the twin's accuracy; {epochs_run} epochs in place of "
         f"{results['fashion']['settings']['original_epochs']}, {seeds} seed)",
         YES if good else NO,
     )
@@ -233,16 +233,16 @@ def _served(results: Any) -> Measured:
         for row in results["rows"]
         if row["counted"] == "first time" and row["fit"] == "t-STE"
     }
-    told = ", ".join(f"{value:.2f} to {goal}" for goal, value in rows.items())
+    facts = ", ".join(f"{value:.2f} to {goal}" for goal, value in rows.items())
     half = [value <= 0.5 for value in rows.values()]
     return Measured(
-        f"ARR / Random answers through the running service: {told}",
+        f"ARR / Random answers through the running service: {facts}",
         YES if all(half) else PARTLY if any(half) else NO,
     )
 
 
 def _codecs_alone(_: Any) -> Measured:
-    # What training says comes with a file of its own, which has an entry for the evidence page.
+    # What training says comes with its own file, which has an entry for the evidence page.
     return Measured("bytes, time and variance of single gradients only", NOT_YET)
 
 
@@ -272,7 +272,7 @@ def _human(results: Any) -> Measured:
 def _trust(results: Any) -> Measured:
     rows = [row for row in results["rows"] if row["replaced"] == 0.16]
     clean = results["rows"][0]["reliability"]
-    told = ", ".join(
+    facts = ", ".join(
         f"{row['by']} {row['equal weights']:.3f} with equal weights, {row['reliability']:.3f} "
         f"({row['reliability range'][0]:.3f} to {row['reliability range'][1]:.3f}) with "
         f"reliability, AUC {row['AUC']:.2f}"
@@ -282,7 +282,7 @@ def _trust(results: Any) -> Measured:
     good = behind <= 0.5 and min(row["AUC"] for row in rows) >= 0.95
     return Measured(
         f"{results['source']}, 16 % of the people replaced, accuracy {clean:.3f} with nobody "
-        f"replaced: {told}",
+        f"replaced: {facts}",
         YES if good else PARTLY,
     )
 

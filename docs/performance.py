@@ -39,7 +39,7 @@ def page(results: Path = RESULTS) -> str:
         "Measured on two cores of a Xeon or an EPYC; each result file names the processor, the "
         "versions and the settings. Every script in `benchmarks/` writes its table and the file in "
         "`benchmarks/results/` anew. Losses are listed with the wins. "
-        "[What the papers claim](evidence.md) has a page of its own.",
+        "[What the papers claim](evidence.md) has its own page.",
     ]
     for title, tables in TABLES.items():
         parts.append(f"## {title}")

@@ -140,7 +140,7 @@ def test_what_training_with_codecs_says(evidence, benchmark_of, tmp_path, atomo,
     content = {"command": "python x.py", "evidence": verdicts.evidence(judged, SETTINGS)}
     assert content["evidence"]["atomo"]["verdict"] == verdict
     (tmp_path / "x.json").write_text(json.dumps(content))
-    measured, _ = evidence.told(tmp_path)["atomo"]  # it is a claim, and a verdict
+    measured, _ = evidence.facts(tmp_path)["atomo"]  # it is a claim, and a verdict
     assert measured.text.endswith("TernGrad not at all, PowerSGD not at all; 1 seed, 3 epochs")
 
 
@@ -157,7 +157,7 @@ def test_what_the_cost_model_says(evidence, benchmark_of, tmp_path, worst, verdi
     rows = [{"bandwidth": 1e8, "error": e} for e in (0.1, -0.1, worst)]
     said = benchmark_of("cost_model").evidence(rows)
     (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": said}))
-    measured, _ = evidence.told(tmp_path)["cost-model"]
+    measured, _ = evidence.facts(tmp_path)["cost-model"]
     assert measured.text.endswith(f"at 100 Mb/s: median error 10 %, largest {100 * worst:.0f} %")
     assert measured.verdict == verdict
 
@@ -225,7 +225,7 @@ def test_what_averaging_on_slow_networks_says(
     assert faster == pytest.approx(adaptive)
     said = bench.evidence(table, {"ranks": 2, "epochs": 64})
     (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": said}))
-    measured, _ = evidence.told(tmp_path)["adpsgd-time"]
+    measured, _ = evidence.facts(tmp_path)["adpsgd-time"]
     assert measured.verdict == verdict
     assert f"{adaptive[0]:.2f} times in the updates" in measured.text
 
@@ -244,7 +244,7 @@ def test_what_averaging_says_about_qsgd(evidence, benchmark_of, tmp_path, adapti
     table = bench.summary(speed_rows((1.3, 2.0), ADPSGD=adaptive))
     said = bench.evidence(table, {"ranks": 2, "epochs": 64})
     (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": said}))
-    measured, _ = evidence.told(tmp_path)["adpsgd-qsgd"]
+    measured, _ = evidence.facts(tmp_path)["adpsgd-qsgd"]
     assert measured.verdict == verdict
 
 
@@ -280,7 +280,7 @@ def test_what_replicas_say(evidence, benchmark_of, tmp_path, rate, accuracies, v
     assert (one["reached"], one["epochs"], one["seconds"]) == (2, pytest.approx(2.5), 25.0)
     said = bench.evidence(rows, target, {"data": "Fashion-MNIST", "processors": 2})
     (tmp_path / "x.json").write_text(json.dumps({"command": "python x.py", "evidence": said}))
-    measured, _ = evidence.told(tmp_path)["crossbow"]
+    measured, _ = evidence.facts(tmp_path)["crossbow"]
     assert measured.text.startswith("auto (2): ")
     assert measured.verdict == verdict
 

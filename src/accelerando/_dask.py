@@ -335,7 +335,7 @@ def replace_lost_workers(client: Any, present: int) -> None:
     if planned is None or adaptive_of(cluster) is not None:
         return
     if present < len(planned) and not set(planned) <= set(cluster.workers):
-        with contextlib.suppress(Exception):  # it may refuse; the others go on
+        with contextlib.suppress(Exception):  # it may refuse; the others continue
             cluster.scale(len(planned))
 
 

@@ -227,7 +227,7 @@ class Settings(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What the next update carries out, and what policies remember once it is done.
+    """Settings of the next update, and the states of the policies after it.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ PLAIN_SECONDS = 30.0
 class LiveDisplay:
     """Redraw a rendering in a terminal, at most once per `REFRESH_SECONDS`.
 
-    A notebook shows it in an output of its own, as the HTML of ``_repr_html_`` if the rendering has
+    A notebook shows it in its own output, as the HTML of ``_repr_html_`` if the rendering has
     that, so that a saved notebook shows it, too. Where nothing can be redrawn, such as in the log
     of a job, its ``str`` is printed every `PLAIN_SECONDS`. Text that is printed meanwhile, such as
     skorch's table, appears above the display in a terminal.

@@ -20,7 +20,7 @@ class AccelerandoError(Exception):
 
 
 class ClusterError(AccelerandoError, RuntimeError):
-    """The cluster cannot go on; the estimator holds the newest state that reached this process."""
+    """The cluster cannot continue; the estimator has the newest state that reached this process."""
 
 
 class InputError(AccelerandoError, ValueError, RuntimeError):

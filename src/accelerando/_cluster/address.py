@@ -1,4 +1,4 @@
-"""Where the processes of a run listen, on ports that the user may restrict."""
+"""Addresses on which the processes of a run listen, on ports that the user may restrict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Address(NamedTuple):
-    """Where the store can be reached, the secret of the run, and the ports that the run may use.
+    """Address of the store, secret of the run, and ports that the run may use.
 
     Examples
     --------

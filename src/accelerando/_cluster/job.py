@@ -86,7 +86,7 @@ class RankSpec:
 
 @dataclass
 class ClusterJob:
-    """What the estimator hands over to train on a cluster.
+    """Job for the cluster: the settings and functions that the estimator hands over.
 
     Attributes
     ----------

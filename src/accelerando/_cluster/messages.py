@@ -350,7 +350,7 @@ class Close:
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """How the Dask task of a rank ended although nobody stopped it, and why in a sentence.
+    """Unexpected end of the Dask task of a rank, with the reason in a sentence.
 
     ``finished`` (without the mailbox), ``cancelled`` (Dask lost its data), ``killed`` (Dask gave it
     up), ``unreachable`` (a RuntimeError or an OSError at its start), ``raised`` (anything else).
@@ -362,7 +362,7 @@ class TaskEnd:
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What Dask knows now: workers, tasks of ranks that ended, workers that close or hang."""
+    """Snapshot of the cluster: workers, tasks of ranks that ended, workers that close or hang."""
 
     workers: tuple[str, ...]
     tasks: Mapping[RankId, TaskEnd] = field(default_factory=dict)

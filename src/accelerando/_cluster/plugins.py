@@ -303,7 +303,7 @@ class WorkerShield(_Shield, WorkerPlugin):  # type: ignore[misc]
 
 
 class NannyShield(_Shield, NannyPlugin):  # type: ignore[misc]
-    """Shield nannies that are processes of their own: they would end their workers."""
+    """Shield nannies that run as separate processes: they would end their workers."""
 
 
 # -- on the driver --------------------------------------------------------------------------------

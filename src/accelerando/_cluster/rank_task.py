@@ -113,7 +113,7 @@ class Candidates:
     ) -> tuple[str, ...]:
         """Return the workers that can run a rank.
 
-        A worker that Dask has paused begins no task; one that runs there goes on.
+        A worker that Dask has paused begins no task; one that runs there continues.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What an error says about workers that run no rank. A fit that works needs nothing from here."""
+"""Remarks in errors about workers that run no rank. A fit that works needs nothing from here."""
 
 from __future__ import annotations
 

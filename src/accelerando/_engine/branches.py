@@ -22,7 +22,7 @@ from accelerando.sync import Averaging
 if TYPE_CHECKING:
     from accelerando._engine.loop import Fit
 
-_OTHER_EPOCHS = 2**31  # added to the update: rows of a fork are in an order of their own
+_OTHER_EPOCHS = 2**31  # added to the update: the rows of a fork have another order
 _ROWS = 1024  # on which losses are compared, at least
 
 

@@ -1,4 +1,4 @@
-"""Whether rows are coupled: a batch is compared with its parts before anything is divided.
+"""Detection of coupled rows: a batch is compared with its parts before anything is divided.
 
 Ranks and micro-batches add up the gradients of parts of a batch. That is the gradient of the batch
 if its loss is a mean or a sum over rows, and it is not for a contrastive loss, for Dice, or for a

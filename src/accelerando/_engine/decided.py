@@ -1,4 +1,4 @@
-"""What policies decided, checked against what a fit has: momentum, betas, a period, a precision."""
+"""Decisions of policies, checked against what a fit has: momentum, betas, a period, a precision."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class WeightAverage:
 
     All parameters are averaged, and the running statistics of normalization layers, which belong to
     weights. Other buffers are not: those of the model count. Half precision is averaged in float32.
-    What a callback replaces goes on if it has the same name and shape, and starts anew otherwise.
+    What a callback replaces continues if it has the same name and shape, and starts anew otherwise.
 
     Examples
     --------

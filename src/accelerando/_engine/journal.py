@@ -136,7 +136,7 @@ def _filled(content: Content, pieces: Sequence[Content]) -> Content:
 
 
 class Journal:
-    """How much of a run's records is in files, and in which.
+    """Files of a run's records, and the number of records in them.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ from accelerando.sync._strategy import Strategy
 
 @dataclass(frozen=True)
 class FitSpec:
-    """What does not change during a fit. It is pickled to ranks as it is.
+    """Constants of a fit. They are pickled to ranks as they are.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ NOTHING_DECIDED = Settings()  # its fields 3 to 7 are momentum, betas, workers, 
 
 
 class Hooks(Protocol):
-    """What happens around an update, besides the update: callbacks, progress, checkpoints."""
+    """Hooks around an update: callbacks, progress, checkpoints."""
 
     def before_update(self, batch: Batch) -> None:
         """Do what comes before an update."""

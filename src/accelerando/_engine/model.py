@@ -57,7 +57,7 @@ class Components:
 
     @property
     def is_large(self) -> bool:
-        """Whether the parameters are worth a way of their own from process to process."""
+        """Whether the parameters are sent from process to process separately."""
         return sum(tensor.nbytes for _, tensor in self.named_parameters()) >= LARGE_MODEL
 
     def learnable(self) -> list[torch.Tensor]:
@@ -239,7 +239,7 @@ def kind_of(value: Any) -> str:
 
 
 class Model(Protocol):
-    """What the engine trains.
+    """The model that the engine trains.
 
     Attributes
     ----------

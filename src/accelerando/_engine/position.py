@@ -1,4 +1,4 @@
-"""Where a training run is: the plain values of its state, and the parts that are saved.
+"""Position of a training run: the plain values of its state, and the parts that are saved.
 
 These are values without behavior; :class:`~accelerando._engine.state.TrainState` owns and changes
 them.
@@ -44,7 +44,7 @@ class Part(enum.Flag):
 
 @dataclass
 class Position:
-    """Where a run is.
+    """Position of a run.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Position:
 
 
 class LastUpdate(NamedTuple):
-    """What the newest update yielded; nan before the first one."""
+    """Results of the newest update; nan before the first one."""
 
     rows: int = 0
     loss: float = math.nan
@@ -87,7 +87,7 @@ class AveragingState:
 
 @dataclass
 class HostState:
-    """What belongs to the estimator and is saved with the run; the engine does not look inside."""
+    """Data of the estimator that is saved with the run; the engine does not look inside."""
 
     plain: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a model is besides the numbers in its state: described, compared and sent.
+"""Structure of a model, without the numbers in its state: described, compared and sent.
 
 Callbacks run on the driver of a cluster, and the model that is trained is on the ranks. Whatever
 they change has to reach the ranks. :func:`describe` reduces a model to short texts by name:
@@ -338,7 +338,7 @@ def pack_structure(components: Components, found: Description) -> bytes:
             raise pickle.PicklingError("a module that torch.compile returned cannot be pickled")
         _Pickler(file, ids).dump(parts)
     except Exception as error:
-        # Ranks build the model themselves. They can tell whether it is the same.
+        # Ranks build the model themselves. They can check whether it is the same.
         return pickle.dumps((found.structure, found.attributes, classes, None, str(error)))
     return pickle.dumps((found.structure, found.attributes, classes, file.getvalue(), ""))
 

@@ -37,7 +37,7 @@ _LONG = 10_000  # longer lists are data
 
 
 class Found(NamedTuple):
-    """What some rows yield."""
+    """Results of a few rows."""
 
     y_pred: Any
     loss: torch.Tensor

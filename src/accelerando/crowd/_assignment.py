@@ -86,7 +86,7 @@ class AssignedQuery:
 
 @dataclass
 class AssignmentState:
-    """What changes while queries are assigned; :class:`QueryAssigner` holds settings only.
+    """State that changes while queries are assigned; :class:`QueryAssigner` holds settings only.
 
     :meth:`QueryAssigner.start` creates one.
 

@@ -267,7 +267,7 @@ def present_model(
 
 
 def with_dimensions(positions: Array, n_components: int, rng: np.random.Generator) -> Array:
-    """Return positions with so many columns: the widest directions, or a little noise added.
+    """Return positions with `n_components` columns: the widest directions, or a little noise added.
 
     Examples
     --------

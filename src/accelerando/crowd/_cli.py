@@ -166,8 +166,8 @@ def _write_positions(path: Path, answers: Answers, model: OrdinalEmbedding, unsu
         writer.writerow(["item", *(["name"] if answers.names else []), *axes, "uncertainty"])
         for item, place, error in zip(answers.items, positions.tolist(), unsure, strict=True):
             name = [answers.names.get(item, "")] if answers.names else []
-            told = "" if np.isnan(error) else f"{error:.3g}"
-            writer.writerow([item, *name, *(f"{value:.6g}" for value in place), told])
+            facts = "" if np.isnan(error) else f"{error:.3g}"
+            writer.writerow([item, *name, *(f"{value:.6g}" for value in place), facts])
 
 
 def _picture(

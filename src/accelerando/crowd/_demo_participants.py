@@ -23,7 +23,7 @@ _DEVICES = ["phone", "computer", "computer", "tablet"]
 
 @dataclass(frozen=True)
 class Habit:
-    """How a participant answers.
+    """Answers of a simulated participant.
 
     Attributes
     ----------

@@ -220,7 +220,7 @@ class OrdinalEmbedding(TransformerMixin, BaseEstimator, auto_wrap_output_keys=No
     ) -> OrdinalEmbedding:
         """Add these answers to the earlier ones and continue from the present embedding.
 
-        The estimator keeps all answers ("follow the leader"), so many small calls give the result
+        The estimator keeps all answers ("follow the leader"), therefore small calls give the result
         of one large call. The first call is a :meth:`fit`; later calls keep its noise model.
         """
         if not hasattr(self, "embedding_"):

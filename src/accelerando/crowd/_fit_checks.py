@@ -67,5 +67,5 @@ def _check_gaps(model: Any, triplets: Triplets, n_warm: int) -> None:
             f"triplets has the item number {highest:,} in {len(triplets):,} answers; every number "
             "from 0 to the highest one gets a position. Number the items without gaps (for "
             "example with np.unique(triplets, return_inverse=True)), or pass n_items if there "
-            "are so many items."
+            "are as many items as that."
         )

@@ -159,7 +159,7 @@ def next_share(share: float, trial: Trial) -> float:
 
 @dataclass
 class Guard:
-    """How much of the active asking is allowed at present, and why.
+    """Share of active questions that is allowed at present, with the reason.
 
     Parameters
     ----------
@@ -205,11 +205,11 @@ class Guard:
         late = np.array(self.answer) >= len(triplets) // 2
         right, predictions = int(np.array(self.correct)[late].sum()), int(late.sum())
         self.begun = beats_chance(right, predictions)
-        told = f"{right:,} of {predictions:,} new answers to random queries were predicted"
+        facts = f"{right:,} of {predictions:,} new answers to random queries were predicted"
         self.reason = (
-            f"Queries are chosen: {told}, more than by chance."
+            f"Queries are chosen: {facts}, more than by chance."
             if self.begun
-            else f"No query is chosen yet: {told}, which is not surely more than by chance."
+            else f"No query is chosen yet: {facts}, which is not surely more than by chance."
         )
 
     def look(
@@ -232,10 +232,10 @@ class Guard:
         self.looked_at = len(triplets)
         before, self.share = self.share, next_share(self.share, trial)
         worth = "more" if trial.gain > 0 else "less"
-        told = (
+        facts = (
             f"an answer to a chosen query is worth {worth} than one to a random query "
             f"({trial.gain:+.4f} ± {trial.error:.4f} nats, {trial.n_tested:,} held-out answers)"
         )
         did = {-1: "Fewer queries are chosen", 0: "The share stays", 1: "More queries are chosen"}
-        self.reason = f"{did[int(np.sign(self.share - before))]}: {told}."
+        self.reason = f"{did[int(np.sign(self.share - before))]}: {facts}."
         return trial

@@ -225,7 +225,7 @@ class TSTE(_LogisticLink):
     Parameters
     ----------
     alpha : float, default=1
-        Degrees of freedom; STE is the limit for large values. The name "tste" stands for
+        Degrees of freedom; STE is the limit for large values. The name "tste" means
         ``max(1, d − 1)`` in d dimensions, as in the paper.
     """
 

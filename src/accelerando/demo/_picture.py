@@ -17,7 +17,7 @@ USUAL, OURS = "#9a9a9a", COLORS[0]
 
 
 class Results(NamedTuple):
-    """What the three blocks of the demo have computed."""
+    """Results of the three blocks of the demo."""
 
     training: _train.Training
     searches: _search.Searches

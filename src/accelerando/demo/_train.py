@@ -18,7 +18,7 @@ TARGET = 0.98  # test accuracy; chosen before any run, and equal for all
 
 
 class Reached(NamedTuple):
-    """When the runs of one policy reached the target, as means over the runs that did.
+    """Updates and seconds to the target for one policy, as means over the runs that reached it.
 
     Attributes
     ----------

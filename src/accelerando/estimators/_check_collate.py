@@ -1,4 +1,4 @@
-"""Whether the user's collate function makes rows depend on each other: it mixes or pads them."""
+"""Check that the user's collate function does not make rows depend on each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_collate(feed: Feed) -> None:
         with Draws(0)():
             found.append(feed.gather(some))
     if not only_tensors(found):
-        return  # rows that cannot be told apart
+        return  # rows that cannot be distinguished
     whole, first, second = (leaves(batch) for batch in found)
     for all_rows, some, others in zip(whole, first, second, strict=True):
         if not (_same_rows(all_rows[::2], some) and _same_rows(all_rows[1::2], others)):

@@ -1,4 +1,4 @@
-"""What ranks on a cluster can compute: checks of the client, of callbacks, and of coupled rows."""
+"""Checks for ranks on a cluster: of the client, of callbacks, and of coupled rows."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _check_synchronized(net: Any, module: nn.Module) -> None:
     for name, layer in module.named_modules():
         if isinstance(layer, nn.SyncBatchNorm):
             raise UnsupportedError(
-                f"The layer {name!r} is a SyncBatchNorm, which needs a process group of its own. "
+                f"The layer {name!r} is a SyncBatchNorm, which needs its own process group. "
                 "Use nn.BatchNorm1d, 2d or 3d: ranks share its statistics without it."
             )
         if whole and isinstance(layer, batch_norm_class()):

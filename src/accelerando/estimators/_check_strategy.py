@@ -1,4 +1,4 @@
-"""What averaging, compression and gathered outputs cannot be combined with.
+"""Checks of combinations: averaging, compression and gathered outputs.
 
 Used by fits with ``sync``, ``virtual_ranks``, ``compression`` or ``couples_rows="gather"``.
 """
@@ -24,7 +24,7 @@ def check_gather(net: Any, strategy: Strategy) -> None:
     """Refuse what ``couples_rows="gather"`` cannot be combined with."""
     if isinstance(strategy, Averaging):
         raise UnsupportedError(
-            f"{GATHERS}, and with sync={strategy!r} each rank has a batch of its own, whose rows "
+            f"{GATHERS}, and with sync={strategy!r} each rank has its own batch, whose rows "
             "are not divided. Leave couples_rows out."
         )
     if isinstance(net.micro_batch_size, int):
@@ -60,7 +60,7 @@ def check_averaging(net: Any, strategy: Averaging, *, custom: bool) -> None:
         )
     if searching := _with_closures(net):
         raise UnsupportedError(
-            f"{searching[0]} searches along a line by the loss of its own batch, from which {name} "
+            f"{searching[0]} searches along a line by the loss of its batch, from which {name} "
             "would move it away. Use SGD, Adam or another optimizer that steps by the gradient "
             "alone."
         )
@@ -72,7 +72,7 @@ def check_compressor(net: Any, compressor: Compressor, strategy: Strategy) -> No
     if isinstance(strategy, Averaging):
         if isinstance(inner, PowerSGD):
             raise UnsupportedError(
-                f"compression={compressor!r} adds gradients up with all-reduces of its own, and "
+                f"compression={compressor!r} adds gradients up with its own all-reduces, and "
                 f"with sync={type(strategy).__name__} ranks exchange differences of parameters. "
                 "Pass a codec, such as QSGD(bits=4) or ErrorFeedback(TopK(0.02))."
             )

@@ -166,7 +166,7 @@ def check_compressor(net: Any, compressor: Any, strategy: Strategy) -> None:
 
 
 def all_rows(net: Any, dataset: Any) -> int:
-    """Return the number of rows, which batch_size=-1 stands for; refuse 0 and other numbers."""
+    """Return the number of rows, which batch_size=-1 means; refuse 0 and other numbers."""
     net._controller()
     return len(dataset)
 

@@ -210,7 +210,7 @@ def notify_gradients(net: Any, batch: Batch, *place: int) -> None:
 
 
 class StandIn:
-    """What the estimator's ``infer`` finds in place of the module: calls go through DDP."""
+    """Replacement of the module in the estimator's ``infer``: calls go through DDP."""
 
     def __init__(self, module: nn.Module, call: Callable[..., Any]) -> None:
         vars(self).update(_module=module, _call=call)

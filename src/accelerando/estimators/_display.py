@@ -1,4 +1,4 @@
-"""How an estimator is printed: on one screen, whatever its module."""
+"""Text of an estimator: at most one screen, for every module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went wrong, in a sentence: components that cannot be made, and losses that are no number.
+"""Explanations of errors: components that cannot be made, and losses that are no number.
 
 Nothing here runs in a fit that works; ``_input_checks.py`` looks at the data.
 """

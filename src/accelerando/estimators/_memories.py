@@ -1,4 +1,4 @@
-"""What callbacks remember, read from a file: numbers and words go where such values already are.
+"""States of callbacks, read from a file: only attributes that already hold such a value are set.
 
 A state file may come from somebody else. An attribute of a callback is set only if saving writes
 attributes of this name, the callback has it, and the value is of the kind that it holds: a file can

@@ -1,4 +1,4 @@
-"""What users replace of skorch's training: a step, the batches, an epoch; honored or refused."""
+"""Overrides of skorch's training: a step, the batches, an epoch; honored or refused."""
 
 from __future__ import annotations
 

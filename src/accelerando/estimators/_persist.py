@@ -28,7 +28,7 @@ from accelerando.policies._core import FunctionPolicy
 
 # What callbacks remember, the learning rates, and a mark if they were captured in this process.
 Resume = tuple[Any, ...]
-_SCHEDULED = ("momentum", "betas")  # what schedulers such as OneCycleLR change besides lr
+_SCHEDULED = ("momentum", "betas")  # what schedulers such as OneCycleLR change in addition to lr
 
 
 def save(net: Any, path: str | os.PathLike[str], *, training: bool) -> None:

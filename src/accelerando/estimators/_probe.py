@@ -1,4 +1,4 @@
-"""What the module says about its inputs and outputs, asked with the first rows.
+"""Probe of the module: its inputs and outputs, found with the first rows.
 
 :func:`probe` computes their outputs, which show whether integers are wanted, whether the outputs
 are probabilities, and how many there are. What was found is kept in the estimator, as a
@@ -31,7 +31,7 @@ TOLERANCE = 1e-3  # of the sum of probabilities
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an estimator converts its inputs, found by its first fit.
+    """Input conversion of an estimator, found by its first fit.
 
     Attributes
     ----------

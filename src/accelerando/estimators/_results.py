@@ -1,4 +1,4 @@
-"""What users read from an estimator, and how they save it."""
+"""Results of an estimator: frames, signals, position, saved states."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RENAMED = {"synchronisations": "averagings"}
 
 
 class RunPosition(NamedTuple):
-    """Where a run is.
+    """Position of a run.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class Results:
 
     @property
     def position_(self) -> RunPosition:
-        """Where the run is: ``epoch``, ``update``, ``examples``, ``cursor``, ``until``."""
+        """Position of the run: ``epoch``, ``update``, ``examples``, ``cursor``, ``until``."""
         state: TrainState = vars(self)["_state_"] if "_state_" in vars(self) else _missing(self)
         return RunPosition(**vars(state.position))
 

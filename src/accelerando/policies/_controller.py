@@ -360,7 +360,7 @@ def _known(
 
 
 def _count(n_examples: float, batches: int) -> int | None:
-    """Return the rows of the largest batch that exists, if every update has so many batches."""
+    """Return the rows of the largest batch that exists, if every update has `batches` batches."""
     return None if math.isnan(n_examples) else -(-int(n_examples) // batches)
 
 

@@ -1,4 +1,4 @@
-"""What may stand for a policy: a function, a number, or a policy that is asked now and then."""
+"""Conversion to a policy: from a function, a number, or a policy that is asked now and then."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Every(Policy):
 
 
 class Damping(NamedTuple):
-    """What batch-size policies returned before version 0.2; now a :class:`Decision`."""
+    """Result of batch-size policies before version 0.2; now a :class:`Decision`."""
 
     batch_size: float
     lr_scale: float = 1.0
@@ -129,7 +129,7 @@ def as_policy(policy: Any) -> Policy:
 
 
 def from_short_form(batch_size: Any) -> Policy | None:
-    """Return the policy that a number or a function in ``batch_size=`` stands for."""
+    """Return the policy that a number or a function in ``batch_size=`` means."""
     if is_integer(batch_size):
         size = batch_size.__index__()
         if size < 1 and size != -1:

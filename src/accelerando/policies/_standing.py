@@ -106,7 +106,7 @@ def after(settings: Settings, decision: Decision, base_lr: float) -> Settings:
 
 
 class Bounds(NamedTuple):
-    """What bounds the size of a batch: the user's maximum, and the rows of the training set."""
+    """Upper bounds of the batch size: the user's maximum, and the rows of the training set."""
 
     max_batch_size: int | None
     n_examples: int | None

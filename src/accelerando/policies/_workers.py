@@ -18,7 +18,7 @@ from accelerando.monitor import Monitor, Throughput
 
 
 class Step(NamedTuple):
-    """What :func:`ladder` advises.
+    """Advice of :func:`ladder`.
 
     Attributes
     ----------

@@ -71,7 +71,7 @@ class BaseSearchCV(SharedParameters, RunningMixin, BestModelMixin):
 
     stop_reason_: str
     _without_columns: tuple[str, ...] = ()  # of history_ and cv_results_
-    _is_clone = False  # a clone has a checkpoint of its own, such as each fold of cross_val_score
+    _is_clone = False  # a clone has its own checkpoint, such as each fold of cross_val_score
 
     # ---- defined by the subclasses -----------------------------------------------------------
 

@@ -77,7 +77,7 @@ def check_parameters(search: Any, n_brackets: int) -> None:
     allowed = "an integer of at least 1, -1 (all cores) or None"
     check(jobs is None or is_integer(jobs, 1) or jobs == -1, search, "n_jobs", allowed, jobs)
     if jobs is not None and not (search.client is None or search.client == "default"):
-        raise ValueError("n_jobs starts processes of its own, so client cannot be passed as well.")
+        raise ValueError("n_jobs starts its own processes, so client cannot be passed as well.")
     check_choice(search, "refit_all", search.refit_all, (True, False))
     limit_seconds(search)
     given = search.validation_data

@@ -1,7 +1,7 @@
 """Lost tasks: which model has killed its worker?
 
 If a worker dies, every model of its tasks may be the cause. Each of them is suspected, and tried
-alone: in a task of its own, on a worker without other tasks. Only a worker that dies then is
+alone: in its own task, on a worker without other tasks. Only a worker that dies then is
 counted as a loss, so that no model is given up because of another one.
 """
 

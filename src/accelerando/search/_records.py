@@ -1,7 +1,7 @@
 """Records of a search's files: bytes with a length and a checksum.
 
 A record is a header, the checksum of the header, and the payload. The header has the length of the
-payload and its checksum. The header has a checksum of its own, so that a damaged length is not
+payload and its checksum. The header has its own checksum, so that a damaged length is not
 taken for a record that was not written to its end.
 """
 

@@ -1,4 +1,4 @@
-"""What surrounds a search: processes of its own, and the training of the winner on all rows."""
+"""Before and after a search: start its processes, and train the winner on all rows."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def opened_client(search: Any) -> Iterator[Client | None]:
 def own_processes(n_jobs: int) -> Iterator[Client]:
     """Yield a client of new worker processes with one thread each.
 
-    They are started as programs of their own, so that a script needs no ``if __name__ ==
+    They are started as separate programs, so that a script needs no ``if __name__ ==
     "__main__"``, and find the modules that this process finds.
 
     Parameters

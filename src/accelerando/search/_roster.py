@@ -101,7 +101,7 @@ class Roster:
         known = workers_of(self.client)
         if has_given_up(self.client):  # maybe while it was asked, and then it knows no workers
             raise ClusterError("The scheduler is gone.")  # the search says more about it
-        # What Dask has paused while it trains goes on when its memory is free again.
+        # What Dask has paused while it trains continues when its memory is free again.
         fit = self.candidates.among(known, occupied=self.threads)
         self.facts = {worker: known[worker] for worker in fit}
         self.threads = {a: worker["nthreads"] for a, worker in self.facts.items()}

@@ -1,4 +1,4 @@
-"""What can be asked of a search while ``fit`` runs in another thread."""
+"""State of a search that can be read while ``fit`` runs in another thread."""
 
 from __future__ import annotations
 

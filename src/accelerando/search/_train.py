@@ -207,7 +207,7 @@ class _SliceTraining:
                 self.state = self.spec.start(self.part.model, self.part.params)
             while self.state.calls < self.part.stop and not self._step(self.state):
                 pass
-        except (Exception, SystemExit) as error:  # of a user's estimator: the search goes on
+        except (Exception, SystemExit) as error:  # of a user's estimator: the search continues
             self.report.error = error
             self.report.hung = isinstance(error, CallTimeoutError)
             self.report.stopped = True

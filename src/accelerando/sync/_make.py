@@ -70,7 +70,7 @@ def check_sync(net: Any, strategy: Strategy, ranks: int) -> None:
     if averages and net.ema is not None:
         raise UnsupportedError(
             f"ema={net.ema} averages the weights after every update, and with sync={strategy!r} "
-            "every rank has weights of its own between two averagings. Leave one of them out."
+            "every rank has its own weights between two averagings. Leave one of them out."
         )
     if net.compression is not None and virtual and not averages:
         raise UnsupportedError(

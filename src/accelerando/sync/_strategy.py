@@ -72,7 +72,7 @@ Rule = Average | Pull | Outer
 
 
 class Strategy:
-    """What ``sync=`` accepts: :class:`AllReduce`, or one of the :class:`Averaging` strategies."""
+    """Base class of :class:`AllReduce` and the :class:`Averaging` strategies, for ``sync=``."""
 
     def with_settings(self, **changes: Any) -> Self:
         """Return the same strategy with other settings.

@@ -1,4 +1,4 @@
-"""What the driver knows of a run: its copy of the state, the data it sent, progress of ranks."""
+"""The driver's knowledge of a run: its copy of the state, the data it sent, progress of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of runs whose scheduler is gone: what is held here, and how to go on."""
+"""Errors of runs whose scheduler is gone: what is held here, and how to continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is lost, or about to leave: ranks, tasks and workers; and when the driver gives up.
+"""Losses: ranks, tasks and workers that died or are about to leave; and when the driver gives up.
 
 A worker that is *leaving* got SIGTERM, is being retired, or is closing. It waits a while for its
 rank. The segment is paused, as for any other change of the membership; the others continue with the
@@ -158,8 +158,8 @@ def compare_members(turn: Turn) -> None:
         state.failure = (
             "The parameters of the ranks are no longer the same, although all ranks take the same "
             "steps: something changes them differently on each rank, such as a module whose "
-            "forward writes to its parameters, or a callback that draws random numbers from a "
-            "generator of its own. Make it depend on random_state only, or train on one rank "
+            "forward writes to its parameters, or a callback that draws random numbers from its "
+            "own generator. Make it depend on random_state only, or train on one rank "
             "(max_workers=1)."
         )
 

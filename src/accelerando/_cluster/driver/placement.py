@@ -37,13 +37,13 @@ _lock = threading.Lock()
 
 @dataclass
 class Placed:
-    """What a worker holds of the data: arrays, or data sets."""
+    """Data on a worker: arrays, or data sets."""
 
     content: Any
 
 
 class FeedPlan(Protocol):
-    """How a rank reads the training set."""
+    """Instructions for a rank to read the training set."""
 
     def build(self, data: Placed) -> Feed:
         """Return the feed, on a worker."""

@@ -1,4 +1,4 @@
-"""What all members have a part of: replicas of local SGD, and checkpoints.
+"""State that is distributed over all members: replicas of local SGD, and checkpoints.
 
 Used by :mod:`accelerando._cluster.driver.machine`.
 """

@@ -1,8 +1,8 @@
 """The driver: carries out on Dask what the state machine decides.
 
 :class:`ClusterTrainer` receives events (from ranks, from the scheduler, from its own clock), lets
-:func:`~accelerando._cluster.driver.machine.step` decide, and executes the actions. It contains no
-decision of its own.
+:func:`~accelerando._cluster.driver.machine.step` decide, and executes the actions. It decides
+nothing.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def tightest(bounds: list[Bound], fewest: int) -> Bound:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the user asked for.
+    """Limits on the number of ranks that the user set.
 
     Attributes
     ----------

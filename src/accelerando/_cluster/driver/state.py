@@ -17,7 +17,7 @@ from accelerando._cluster.messages import Command, Outcome, RankId, TrainEpoch
 
 
 class Phase(enum.Enum):
-    """What the driver waits for."""
+    """Phase of the driver, named for the event it waits for."""
 
     IDLE = "a call of the estimator"
     GATHERING = "ranks that are ready"
@@ -82,7 +82,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Attempts:
-    """How often a member was lost in the same update, on which workers, and contact alone.
+    """Number of losses in the same update: members, their workers, and contact alone.
 
     If nobody survived, the update is an estimate. Segments after that are careful, so that the
     update of the next loss is known exactly.

@@ -1,4 +1,4 @@
-"""What happens on a rank between updates: groups, pauses, progress, timeouts, checkpoints."""
+"""Hooks of a rank between updates: groups, pauses, progress, timeouts, checkpoints."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class RankCopy:
         return components is not None
 
     def patch(self, patch: dict[str, Any], update: int) -> None:
-        """Apply what callbacks on the driver changed besides the state.
+        """Apply what callbacks on the driver changed other than the state.
 
         What updates change, too, such as a learning rate with a scheduler, is left alone if this
         rank is further than the driver was.

@@ -1,1 +1,1 @@
-"""How the ranks of a run agree: gradients in every update, or parameters now and then."""
+"""Communication between ranks: gradients in every update, or parameters now and then."""

@@ -61,7 +61,7 @@ class Summing(Protocol):
 
 
 class TensorExchange(Protocol):
-    """How the positions of replicas travel to the other processes."""
+    """Exchange of the positions of replicas between processes."""
 
     def start(
         self, replicas: ReplicaSet, positions: Sequence[Tensors], numbers: Sequence[float]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Traffic(NamedTuple):
-    """What an update cost in communication.
+    """Communication cost of an update.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class PartNorms(NamedTuple):
 
 
 class LocalGradient(NamedTuple):
-    """What the forward and backward passes of this process yield, next to ``.grad``.
+    """Results of the forward and backward passes of this process, next to ``.grad``.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Gradient(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-    """What one update yields.
+    """Results of one update.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class LocalBatch(NamedTuple):
 
 
 class Communicator(Protocol):
-    """What the loop needs from the ranks of a run.
+    """Protocol between the loop and the ranks of a run.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CommHook(Protocol):
-    """What :class:`~accelerando._engine.comm.ddp.DDPAllReduce` needs from a hook.
+    """Protocol of the hooks of :class:`~accelerando._engine.comm.ddp.DDPAllReduce`.
 
     Attributes
     ----------

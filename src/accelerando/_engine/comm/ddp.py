@@ -244,7 +244,7 @@ class DDPAllReduce(SingleProcess):
         return self._forward
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the module in DDP, which may send a message of its own before: the order of buckets.
+        """Call the module in DDP, which may send its own message before: the order of buckets.
 
         An error before the module was entered is that of the message.
         """

@@ -104,7 +104,7 @@ class RankNorms:
         self.scale = 1.0 / mass if mass > 0.0 else 0.0
         if self.rows is None:
             return float(mass > 0.0)
-        self.scale *= held  # every row is a part of its own
+        self.scale *= held  # every row is a separate part
         return float(held) if self.rows.due else NOT_NOW
 
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

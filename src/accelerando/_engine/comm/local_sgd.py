@@ -72,7 +72,8 @@ class LocalSGD(SingleProcess):
     sums : bool
         Whether the loss is a sum over rows.
     watch_every : int
-        Measure the spread every so many updates even if ranks do not average; 0 for never.
+        Number of updates between two measurements of the spread, also if ranks do not average;
+        0 for never.
     exchanges_every_update : bool
         Whether processes exchange loss and gradient norm in every update. If not, they do so when
         they average, and until then the table of updates has the numbers of this process.

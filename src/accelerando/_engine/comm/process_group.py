@@ -1,8 +1,8 @@
 """Process groups: one rank's connection to the others.
 
 A group forms sums over its ranks and lets them agree on pauses, clocks and plans. What fails in a
-message between ranks is a loss of contact, whatever its text says: errors are told apart by where
-they arise. An error of the user's module with the same text stays an error of the user's module.
+message between ranks is a loss of contact, whatever its text says. An error of the user's module
+with the same text stays an error of the user's module.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def check_repeatable(feed: LoaderFeed) -> None:
     """Refuse data sets whose rows depend on which process has read which rows before."""
     if (name := own_generator(feed.dataset)) is not None:
         raise UnsupportedError(
-            f"{name} is a random generator of its own, which every rank would continue in its own "
+            f"{name} is a random generator that every rank would continue in its own "
             "way. Draw from torch.rand, numpy.random or random instead, which are seeded by row, "
             "or train in this process (client=None)."
         )

@@ -154,7 +154,7 @@ class StreamEpoch:
 
     @property
     def mark(self) -> dict[str, Any]:
-        """What a resumed epoch must find: the digest of the rows before the cursor."""
+        """Expectation of a resumed epoch: the digest of the rows before the cursor."""
         kind = type(self.feed.dataset).__name__
         return {"rows": self.cursor, "digest": self._total, "start": self.start, "kind": kind}
 

@@ -1,7 +1,7 @@
 """The decoder of pictures: a program that reads pictures from its input, one at a time.
 
 Pictures come from outside, and decoders written in C have had memory errors. The program runs in a
-process of its own with limits on memory and time (``decoding.py``), and imports Pillow only. For
+separate process with limits on memory and time (``decoding.py``), and imports Pillow only. For
 each picture it answers with a line of JSON and the bytes of what browsers show: the picture itself,
 or its conversion, and smaller copies for small screens.
 """

@@ -255,7 +255,7 @@ def _beside(folder: Path, wanted: str, document: Document, limits: Limits) -> Fi
         return read_upload(place.name, place.read_bytes(), limits)
     document.problem(
         ("items",),
-        f"there is no file or folder {wanted!r} beside {document.file}.",
+        f"there is no file or folder {wanted!r} next to {document.file}.",
         "Put the items there, or list them here.",
     )
     return Files()

@@ -55,7 +55,7 @@ def _jpeg(data: bytes) -> bytes:
         place += size
         if _keeps(marker, segment):
             kept.append(segment)
-        if marker == 0xDA:  # the scan follows, up to the next marker that is none of its own
+        if marker == 0xDA:  # the scan follows, up to the next marker that is not part of it
             end = _scan_end(data, place)
             kept.append(data[place:end])
             place = end

@@ -93,7 +93,7 @@ class EmbeddingSettings(_Part):
 
 
 class ParticipantSettings(_Part):
-    """Who may take part, and how many answers they give."""
+    """Participants: entry, number of answers, returning."""
 
     answers: Whole | None = Field(default=50, ge=1)
     total_answers: Whole | None = Field(default=None, ge=1)

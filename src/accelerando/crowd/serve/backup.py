@@ -136,7 +136,7 @@ def _restore_server(
     """Restore accounts, audit log and secret; return the last ids of the server."""
     text = key_file.read_text().strip()
     secret = bytes.fromhex(text) if re.fullmatch("[0-9a-f]{64}", text) else b""
-    # Whoever can write to the place of the backups could otherwise add an account of their own.
+    # Whoever can write to the place of the backups could otherwise add their own account.
     if not secret or (seal and not hmac.compare_digest(seal, _seal(secret, data))):
         raise ValueError(f"{key_file.name} is not the key file of this backup, or it was changed.")
     if not seal and _key_of_former_version(data) != _fingerprint(secret):

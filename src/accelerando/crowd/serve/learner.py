@@ -207,7 +207,7 @@ class Learner:
 
     @property
     def _who(self) -> NDArray[np.intp] | None:
-        """Who gave each answer, or None if the experiment does not fit their reliability."""
+        """Participant of each answer, or None if the experiment does not fit their reliability."""
         settings = self.frame.settings.embedding
         if not settings.reliability or settings.noise in ("gnmds", "soe"):
             return None
@@ -217,7 +217,7 @@ class Learner:
         """Return what the dashboard shows about the model, the guard, the people and the items."""
         model, guard, choice = self.refitter.model, self.refitter.guard, self.refitter.choice
         used = Candidate(model.noise_, model.lapse_, model.n_components_, model.ridge_)
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "model": str(used if choice is None else choice.best),
             "reason": "as the experiment says" if choice is None else choice.reason,
             "guard": {
@@ -244,11 +244,11 @@ class Learner:
         people = model.reliability_
         if people is not None:
             columns = people.slope, people.low, people.high, people.side_bias
-            told["people"] = {
+            facts["people"] = {
                 str(person): [round(float(column[k]), 3) for column in columns]
                 for k, person in enumerate(people.people.tolist())
             }
-        return told
+        return facts
 
     def _align(self) -> None:
         """Align the embedding with the one shown before, so that the map does not jump.

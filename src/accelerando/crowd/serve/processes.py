@@ -204,7 +204,7 @@ def _http() -> Any:
     try:
         from accelerando.crowd.serve.protocol import LimitedProtocol
     except ModuleNotFoundError:
-        return "h11"  # slower, with limits of its own
+        return "h11"  # slower, with its own limits
     return LimitedProtocol
 
 

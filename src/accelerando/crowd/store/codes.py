@@ -74,35 +74,35 @@ def check_codes(
             continue
         codes = ["-".join(parts) for parts in _CODE.findall(line.upper())]
         code = next((one for one in codes if one in known), None)
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "line": line.strip()[:200],
             "status": "unknown",
             **dict.fromkeys(("participant", "outcome", "answered", "used")),
         }
         if code is not None:
             person = known[code]
-            told |= {
+            facts |= {
                 "participant": person.name,
                 "outcome": person.outcome or "active",
                 "answered": person.answered,
                 "used": person.code_used,
             }
-            told["status"] = (
+            facts["status"] = (
                 "twice" if code in here
                 else "used" if person.code_used is not None
                 else "unfinished" if person.outcome is None
                 else "valid"
             )  # fmt: skip
             here.add(code)
-            if use and told["status"] == "valid":
+            if use and facts["status"] == "valid":
                 used = connection.execute(
                     update(participant)
                     .where(participant.c.id == person.id, participant.c.code_used.is_(None))
                     .values(code_used=clock)
                 )
                 if not used.rowcount:  # by a colleague who checks the same list at this moment
-                    told |= {"status": "used", "used": clock}
-        found.append(told)
+                    facts |= {"status": "used", "used": clock}
+        found.append(facts)
     if use:
         count = sum(one["status"] == "valid" for one in found)
         note(connection, clock, who, "use codes", f"{snapshot.frame.name} ({count})")

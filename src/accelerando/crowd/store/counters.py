@@ -1,4 +1,4 @@
-"""Counters of ids, which go on after a restore: no id is given twice."""
+"""Counters of ids, which continue after a restore: no id is given twice."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def migrate(
         if foreign:
             raise StateError(
                 f"The database has tables of another program ({', '.join(foreign)}). Use a "
-                "database of its own for the service."
+                "separate database for the service."
             )
         tables.create_all(connection)
         connection.execute(meta.insert().values(key="schema", value=str(to)))

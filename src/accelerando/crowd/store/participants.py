@@ -64,7 +64,7 @@ def join(
     An id in a link is a claim, because ids can be guessed. A session continues only with a proof:
     the token of the session (`known`), the random number that the same browser sent before
     (`browser`), or a personal link (see :func:`proof`). Somebody with the id of another participant
-    and no proof gets a session of their own. A new participant gets the secret `own`, by default a
+    and no proof gets their own session. A new participant gets the secret `own`, by default a
     random one.
 
     Raises
@@ -134,7 +134,7 @@ def continues(
 ) -> bool:
     """Return True if the participant of a token continues with these URL parameters.
 
-    With the id of somebody else in the link a session of its own begins, see :func:`join`.
+    With the id of somebody else in the link its own session begins, see :func:`join`.
     """
     kept = {name: clean(value) for name, value in parameters.items()}
     return _by_cookie(known, _named(snapshot, secret, kept)[1]) is not None

@@ -1,4 +1,4 @@
-"""What the worker reads and publishes: new answers, embeddings, queues, and its lease."""
+"""Data that the worker reads and publishes: new answers, embeddings, queues, and its lease."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def saved_states(connection: Connection, frame: Frame) -> dict[str, SamplerState
 
 
 def report(connection: Connection, number: int) -> dict[str, Any]:
-    """Return what the learner last told about its model, its guard and its data."""
+    """Return what the learner last reported about its model, its guard and its data."""
     kept = connection.execute(
         select(experiment.c.worker_state).where(experiment.c.id == number)
     ).scalar()
@@ -132,7 +132,7 @@ def publish(
     states: Mapping[str, SamplerState],
     fitted: Fitted | None,
     clock: float,
-    told: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> int:
     """Publish embedding, queue, states and report in one transaction; return the new version."""
     number = snapshot.frame.id
@@ -180,7 +180,7 @@ def publish(
             queue_version=version,
             worker_state={
                 **{name: asdict(state) for name, state in states.items()},
-                _REPORT: dict(told or {}),
+                _REPORT: dict(facts or {}),
             },
         )
     )

@@ -262,7 +262,7 @@ class Curve:
 
 
 class _Kept:
-    """What is known of one revision of an experiment."""
+    """Statistics of one revision of an experiment."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.revision = snapshot.revision

@@ -147,7 +147,7 @@ async def use_code(request: Request, number: int, name: str, code: str) -> None:
     context = context_of(request)
     clock = context.clock()
     key, _ = await context.read(accounts.totp_of, number)
-    if key is not None and code:  # in a transaction of its own: a refusal rolls back
+    if key is not None and code:  # in its own transaction: a refusal rolls back
         caller = address_key(context.secret, request)
         await context.write(accounts.count_code, caller, name, clock)
     await context.write(accounts.use_code, number, name, code, clock)

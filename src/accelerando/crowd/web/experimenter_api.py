@@ -236,13 +236,13 @@ async def embedding(
     def look(connection: Connection) -> tuple[list[Any], dict[str, Any]]:
         return context.items(connection, snapshot), published.report(connection, snapshot.frame.id)
 
-    root, (items, told) = _root(request), await context.read(look)
+    root, (items, facts) = _root(request), await context.read(look)
     return {
         "version": row.version,
         "answers": row.n_answers,
         "at": row.at,
         "positions": row.positions,
-        **{key: told.get(key) for key in ("uncertainty", "model", "reason", "guard")},
+        **{key: facts.get(key) for key in ("uncertainty", "model", "reason", "guard")},
         "items": [item_json(item, k, snapshot.frame, root) for k, item in enumerate(items)],
     }
 

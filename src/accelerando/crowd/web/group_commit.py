@@ -31,7 +31,7 @@ __all__ = ["GroupCommit"]
 
 Result = TypeVar("Result")
 _MOST = 128
-# After a refusal so many transactions put each of their writes into a savepoint.
+# After a refusal, this many transactions put each of their writes into a savepoint.
 _WARY_FOR = 64
 
 

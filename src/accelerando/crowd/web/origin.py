@@ -29,7 +29,7 @@ def require_same_origin(request: Request, *, form: bool = False) -> None:
     request : Request
     form : bool, default=False
         Whether a form may have sent the request. The policy ``no-referrer`` makes browsers send
-        ``Origin: null`` with forms, which have a token of their own.
+        ``Origin: null`` with forms, which have their own token.
     """
     site = request.headers.get("sec-fetch-site")
     if site == "same-origin":

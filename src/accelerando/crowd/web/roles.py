@@ -1,4 +1,4 @@
-"""Who may do what: an account has a role in each experiment, and administrators have all.
+"""Authorization: an account has a role in each experiment, and administrators have all.
 
 A viewer sees everything, an editor also changes what can be undone, an owner also deletes and gives
 roles. To accounts without a role an experiment does not exist.

@@ -1,4 +1,4 @@
-"""Who sends a request: an experimenter who has signed in, or a program with a token."""
+"""Authentication of a request: an experimenter who has signed in, or a program with a token."""
 
 from __future__ import annotations
 

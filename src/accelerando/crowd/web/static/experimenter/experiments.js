@@ -39,14 +39,14 @@ async function submit(form, notice, progress, url, compose) {
   }
 }
 
-/** The experiment is made; say what differs from its files before going on. */
+/** The experiment is made; say what differs from its files before you continue. */
 function showNotices(form, progress, made) {
   progress.textContent = "";
   const list = html("ul", {}, ...made.notices.map((notice) => html("li", {}, notice)));
   const next = html("a", { class: "button primary", href: made.dashboard_url }, "Open the dashboard");
-  const told = html("div", { class: "notice warn", role: "status", tabindex: "-1" }, html("p", {}, "The experiment is made. Please read:"), list, html("p", {}, next));
-  form.replaceChildren(told);
-  told.focus();
+  const notice = html("div", { class: "notice warn", role: "status", tabindex: "-1" }, html("p", {}, "The experiment is made. Please read:"), list, html("p", {}, next));
+  form.replaceChildren(notice);
+  notice.focus();
 }
 
 function newExperiment(form) {
