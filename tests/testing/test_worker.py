@@ -13,7 +13,7 @@ def test_a_worker_in_the_drivers_process_is_refused():
     ):
         worker = next(iter(client.scheduler_info()["workers"]))
         with (
-            pytest.raises(RuntimeError, match="a process of its own"),
+            pytest.raises(RuntimeError, match="a separate process"),
             WorkerDeath(client, worker, 1),
         ):
             pass

@@ -1,4 +1,4 @@
-"""What a power cut may leave of the files that a program wrote."""
+"""A power cut: the possible states of the files that a program wrote."""
 
 from __future__ import annotations
 

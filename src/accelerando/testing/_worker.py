@@ -75,7 +75,7 @@ def _arm(place: Place, at: int, driver: int) -> int:
 
     if os.getpid() == driver:
         raise RuntimeError(
-            "WorkerDeath needs a worker with a process of its own: LocalCluster(processes=True)."
+            "WorkerDeath needs a worker in a separate process: LocalCluster(processes=True)."
         )
     module, kind, name = _POINTS[place]
     owner = getattr(importlib.import_module(module), kind)
