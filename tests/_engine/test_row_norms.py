@@ -208,6 +208,22 @@ def test_the_interval_depends_on_the_whole_batch_and_not_on_the_rows_that_were_t
     assert many < few
 
 
+def test_arguments_that_are_no_tensors_do_not_count_rows():
+    class Options(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1, bias=False)
+
+        def forward(self, scale, *, x):
+            return scale * self.layer(x)
+
+    module = Options()
+    norms = RowNorms(module, list(module.parameters()))
+    with norms.measuring():
+        module(2.0, x=torch.eye(3)).sum().backward()
+    assert norms.square() == pytest.approx(12.0)
+
+
 # -- in training ----------------------------------------------------------------------------------
 
 

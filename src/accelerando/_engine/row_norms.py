@@ -117,8 +117,9 @@ class RowNorms:
 
     def _begins(self, module: nn.Module, given: Any, named: Any) -> None:
         """Count the rows of a micro-batch."""
-        found = leaves([given, named])
-        self._rows = len(found[0]) if found else 0
+        shaped = (t for t in leaves([given, named]) if isinstance(t, torch.Tensor) and t.dim())
+        first = next(shaped, None)
+        self._rows = 0 if first is None else len(first)
         self._called.clear()
 
     def noted(self, local: LocalGradient, *, sums: bool) -> LocalGradient:
