@@ -5,6 +5,7 @@ chooses: in every fourth run by the rank itself, after the last message of an ep
 report, which no other rank notices; otherwise from outside, at any time of the fit. The run must
 end, with the parameters of an undisturbed one. The stopped process continues afterwards and takes
 part in the next run. A worker that hangs while ranks start is left behind after ten seconds.
+Every run draws from its own generator, so that ``--cache FILE --at-most 5`` does them in pieces.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from distributed import Client
 from torch import nn
 
 from _cluster_common import local_cluster
-from _common import console
+from _common import Cache, console, output_path, parser, print_table, write
 from accelerando import NeuralNetClassifier
 
-WORKERS, EPOCHS, GIVE_UP = 3, 4, 150.0
+WORKERS, EPOCHS, GIVE_UP, SLOW = 3, 4, 150.0, 30.0
 
 
 class Net(nn.Module):
@@ -98,35 +99,86 @@ def disturbed(client: Client, rng: random.Random, at_end: bool, data: Any, usual
     return net, seconds, ended, what
 
 
+def one_run(client: Client, seed: int, number: int, data: Any) -> dict[str, Any]:
+    """Return what became of a disturbed fit, and how long an undisturbed one takes."""
+    started = time.perf_counter()
+    expected = make(client).fit(*data)
+    usual = time.perf_counter() - started
+    rng = random.Random(f"{seed}/{number}")
+    net, seconds, ended, what = disturbed(client, rng, number % 4 == 3, data, usual)
+    found, wanted = (
+        torch.cat([p.detach().flatten() for p in one.module_.parameters()])
+        for one in (net, expected)
+    )
+    return {
+        "stopped": what,
+        "ended": ended,
+        "seconds": seconds,
+        "undisturbed": usual,
+        "updates": net.position_.update,
+        "difference": float((found - wanted).abs().max()),
+        "log": [f"{entry['time']:.1f} s: {entry['text']}" for entry in net.world_log_],
+    }
+
+
+def survived(row: dict[str, Any]) -> bool:
+    return bool(row["ended"]) and row["difference"] < 1e-9
+
+
+def arguments() -> argparse.Namespace:
+    made = parser(__doc__ or "", data=False)
+    made.add_argument("--runs", type=int, help="how many (default: 20, quick: 2)")
+    made.add_argument("--at-most", type=int, metavar="N", help="end after N runs that are new")
+    made.add_argument("--seed", type=int, default=0)
+    args = made.parse_args()
+    args.runs = args.runs or (2 if args.quick else 20)
+    return args
+
+
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--runs", type=int, default=20)
-    options.add_argument("--seed", type=int, default=0)
-    chosen = options.parse_args()
-    rng, numbers = random.Random(chosen.seed), np.random.default_rng(0)
+    args = arguments()
+    numbers = np.random.default_rng(0)
     X = numbers.normal(size=(600, 6))
     data = X, (X[:, 0] + X[:, 1] > 0).astype(np.int64)
-    survived = 0
+    cache = Cache(args.cache)
+    rows: list[dict[str, Any]] = []
+    new = [number for number in range(args.runs) if f"{args.seed}/{number}" not in cache]
+    new = new[: args.at_most]
     with local_cluster(WORKERS) as client:
         make(client).fit(*data)  # imports
-        started = time.perf_counter()
-        expected = make(client).fit(*data)
-        usual = time.perf_counter() - started
-        for run in range(chosen.runs):
-            at_end = run % 4 == 3
-            net, seconds, ended, what = disturbed(client, rng, at_end, data, usual)
-            found, wanted = (
-                torch.cat([p.detach().flatten() for p in one.module_.parameters()])
-                for one in (net, expected)
-            )
-            difference = float((found - wanted).abs().max())
-            survived += ended and difference < 1e-9
+        for number in range(args.runs):
+            key = f"{args.seed}/{number}"
+            if number in new:
+                row = one_run(client, args.seed, number, data)
+                cache[key] = row
+                if row["seconds"] > SLOW or not survived(row):
+                    console.print(*row["log"], sep="\n  ")
+            if key not in cache.rows:
+                return  # the remaining runs are another call's
+            rows.append(cache[key])
             console.print(
-                f"run {run + 1}: stopped {what}; {'ended' if ended else 'DID NOT END'} after "
-                f"{seconds:.1f} s, parameters differ by {difference:.1e}"
+                f"run {number + 1}: stopped {rows[-1]['stopped']}; "
+                f"{'ended' if rows[-1]['ended'] else 'DID NOT END'} after "
+                f"{rows[-1]['seconds']:.1f} s, parameters differ by {rows[-1]['difference']:.1e}"
             )
-    console.print(f"{survived} of {chosen.runs} runs survived (undisturbed: {usual:.2f} s)")
-    if survived < chosen.runs:
+    seconds = sorted(row["seconds"] for row in rows)
+    print_table(
+        "A rank that hangs",
+        ["runs", "survived", "median s", "longest s", "undisturbed s", "largest difference"],
+        [
+            [
+                str(len(rows)),
+                sum(map(survived, rows)),
+                f"{float(np.median(seconds)):.1f}",
+                f"{seconds[-1]:.1f}",
+                f"{float(np.median([row['undisturbed'] for row in rows])):.2f}",
+                f"{max(row['difference'] for row in rows):.1e}",
+            ]
+        ],
+    )
+    settings = {"workers": WORKERS, "epochs": EPOCHS, "rank_timeout": 1.0, "seed": args.seed}
+    write(output_path(args, __file__), __file__, settings, rows=rows)
+    if not all(map(survived, rows)):
         raise SystemExit(1)
 
 
