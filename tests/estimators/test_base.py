@@ -123,6 +123,29 @@ def test_a_pickled_estimator_has_no_client(line):
     assert net.client is client
 
 
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
+def test_copies_share_the_client_and_continue(make, line):
+    client = FakeClient()
+    net = regressor(max_epochs=1).fit(*line)
+    net.client = client
+    twin = make(net)
+    assert twin.client is client
+    assert twin._trainer_ is None
+    assert net.client is client
+    net.client = twin.client = None
+    net.partial_fit(*line)
+    assert twin.position_.update * 2 == net.position_.update, "they are apart"
+    twin.partial_fit(*line)
+    assert torch.equal(*(one.module_.weight for one in (net, twin)))
+
+
+def test_a_deep_copy_of_a_net_that_holds_itself():
+    net = regressor()
+    net.itself = [net]
+    twin = copy.deepcopy(net)
+    assert twin.itself[0] is twin
+
+
 def test_a_fitted_estimator_is_cloned_without_its_run(line):
     net = regressor(max_epochs=1).fit(*line)
     assert "_state_" not in vars(clone(net))

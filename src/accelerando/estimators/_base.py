@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import inspect
 import os
@@ -146,6 +147,20 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         finally:
             self.client = client
         twin.client = client
+        return twin
+
+    def __copy__(self) -> Self:
+        """Copy as pickle does, with the same client."""
+        return self._copied(self.__getstate__(), {})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copy as pickle does, with the same client: a connection is shared, not copied."""
+        return self._copied(self.__getstate__(), memo, deep=True)
+
+    def _copied(self, state: Any, memo: dict[int, Any], *, deep: bool = False) -> Self:
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        twin.__setstate__(copy.deepcopy(state, memo) if deep else state)
+        twin.client = self.client
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
