@@ -1,8 +1,7 @@
 """The training loop: one epoch, one update after the other.
 
-The loop is the same in this process, on two processes and on fifty machines. It asks neither
-whether ranks average, nor whether it is on a cluster, nor whether there is a policy: each question
-is answered once, when :class:`Fit` is built.
+The loop is the same here and on fifty machines. It asks neither whether ranks average, nor whether
+there is a policy: each question is answered once, when :class:`Fit` is built.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from accelerando._engine.comm.communicator import (
 from accelerando._engine.data.feed import Batch, Batches, Feed
 from accelerando._engine.micro_batch import facts_of
 from accelerando._engine.model import Model
+from accelerando._engine.runtime.process import update_generators
 from accelerando._engine.state import TrainState
 from accelerando.compress._codec import Compressor
 from accelerando.monitor import Observation
@@ -374,7 +374,8 @@ class LocalTrainer:
         self.fit = fit
 
     def train_epoch(self) -> None:
-        train_epoch(self.fit)
+        with update_generators(self.fit.state):
+            train_epoch(self.fit)
 
     def evaluate(self) -> list[tuple[torch.Tensor, Any]] | None:
         return None

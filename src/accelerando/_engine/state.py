@@ -146,7 +146,8 @@ class TrainState:
     seconds : float
         Time spent in training so far.
     rng : list of Tensor or None
-        Generator states of a seeded run between two fits. Written by :meth:`randomness`.
+        Generator states of a seeded run between two fits, and while updates use others. Written by
+        :meth:`randomness` and :func:`~accelerando._engine.runtime.process.update_generators`.
     made_with : dict
         Texts that describe the policies, monitors and strategy whose memories these are.
     host : HostState
@@ -264,18 +265,17 @@ class TrainState:
     def randomness(self) -> Iterator[None]:
         """Draw from the run's generators inside, and restore the user's afterwards."""
         with RNG_LOCK:
-            users = get_rng()
-            if self.rng is not None:
-                set_rng(self.rng)
+            users, (mine, self.rng) = get_rng(), (self.rng, None)
+            if mine is not None:
+                set_rng(mine)
             elif self.seeded:
                 seed_torch(self.seed)
         try:
             yield
         finally:
             with RNG_LOCK:
-                # An unseeded run does not own the generator: it follows torch.manual_seed.
-                self.rng = get_rng() if self.seeded else None
-                if self.seeded:
+                if self.seeded:  # another run follows torch.manual_seed
+                    self.rng = get_rng()
                     set_rng(users)
 
     # -- saving -----------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def _content(net: Any, history: list[Any], parts: Part, *, training: bool) -> ch
     )
     state.components = components_of(net)
     content = state.state_dict(parts)
-    if training or not state.seeded:
+    if not state.seeded or (training and state.rng is None):
         content["tensors"]["rng"] = get_rng()
     return content
 

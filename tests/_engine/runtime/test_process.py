@@ -52,6 +52,56 @@ def test_accelerators_are_seeded_where_there_are_any(monkeypatch, is_available):
     assert seeds == [7] * is_available
 
 
+def test_generators_are_seeded_for_updates_that_draw_from_them():
+    def update(seed, number, draw):
+        seed(number)
+        return torch.rand(()).item(), draw()
+
+    for draw in (np.random.random, random.random, np.random.standard_normal):
+        runs = []
+        for _ in range(2):
+            seed = process.UpdateSeeds()
+            runs.append([update(seed, number % 2, draw) for number in range(6)])
+        assert runs[0] == runs[1]
+        assert runs[0][:2] == runs[0][2:4] == runs[0][4:]
+        assert runs[0][0] != runs[0][1]
+
+
+def test_generators_that_nobody_draws_from_are_not_seeded(monkeypatch):
+    calls = []
+    seed, real = process.UpdateSeeds(), np.random.seed
+    monkeypatch.setattr(np.random, "seed", lambda number: (calls.append(number), real(number)))
+    for number in range(205):
+        seed(number)
+    assert calls == [0, 100, 200]
+    for number in range(205, 302):  # one draw, seen when somebody looks
+        seed(number)
+        np.random.random()
+    assert calls == [0, 100, 200, 300, 301]
+
+
+def test_updates_leave_the_generators_of_a_seeded_run():
+    states = process.get_rng, np.random.get_state, random.getstate
+    before = [state() for state in states]
+    run = SimpleNamespace(seeded=True, rng=None)
+    with pytest.raises(ZeroDivisionError), process.update_generators(run):
+        assert torch.equal(run.rng[0], before[0][0]), "what a checkpoint holds"
+        process.seed_generators(1)
+        torch.rand(()), np.random.random(), random.random()
+        raise ZeroDivisionError
+    assert run.rng is None
+    assert torch.equal(process.get_rng()[0], before[0][0])
+    assert np.array_equal(np.random.get_state()[1], before[1][1])
+    assert random.getstate() == before[2]
+
+
+def test_an_unseeded_run_moves_them():
+    before = torch.get_rng_state()
+    with process.update_generators(SimpleNamespace(seeded=False, rng=None)):
+        torch.rand(())
+    assert not torch.equal(torch.get_rng_state(), before)
+
+
 def test_raised_inside_and_lowered_after_the_last_user(library):
     with process.keep_memory():
         assert library.calls == [(-1, 1 << 30), (-3, 1 << 30)]

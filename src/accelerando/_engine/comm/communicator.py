@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 
 from accelerando._engine.data.feed import WHOLE, Batch, Shard
+from accelerando._engine.runtime.process import UpdateSeeds
 
 if TYPE_CHECKING:
     from accelerando._decisions import Plan
@@ -244,6 +245,7 @@ class SingleProcess:
 
     def __init__(self) -> None:
         self.traffic = Traffic()
+        self._seed = UpdateSeeds()
 
     def follow(self, *, sums: bool, min_rows: int) -> None:
         return None
@@ -255,7 +257,8 @@ class SingleProcess:
         return float("nan")
 
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
-        return None
+        if state.seeded:  # another run follows torch.manual_seed
+            self._seed(dropout_seed(state.seed, state.position.update, 0))
 
     def look_at_rows(self, norms: RowNorms) -> None:
         return None

@@ -284,6 +284,7 @@ class CompressedSingle(SingleProcess):
         self._components: Components | None = None
 
     def begin_update(self, state: TrainState, plan: Plan, batch: Batch) -> None:
+        super().begin_update(state, plan, batch)
         self._components = state.components
         self.exchange.begin(state.values(), state.seed)
 

@@ -22,7 +22,7 @@ from accelerando._engine.comm.communicator import (
 )
 from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.data.feed import WHOLE, Batch, concatenate, map_leaves, only_tensors
-from accelerando._engine.runtime.process import seed_torch
+from accelerando._engine.runtime.process import UpdateSeeds
 from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
@@ -84,12 +84,13 @@ class VirtualGroup:
 
     def __init__(self, ranks: int) -> None:
         self.here = ranks
+        self._seed = UpdateSeeds()
         self.fingerprint = 0.0
 
     def seed_dropout(self, seed: int, update: int, replica: int, *, seeded: bool) -> None:
         # An unseeded run follows torch.manual_seed, as one process does.
         if seeded:
-            seed_torch(dropout_seed(seed, update, replica))
+            self._seed(dropout_seed(seed, update, replica))
 
     def sum(self, *numbers: float) -> list[float]:
         return list(numbers)

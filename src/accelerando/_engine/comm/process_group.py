@@ -21,6 +21,7 @@ import torch.distributed as dist
 from accelerando._engine._torch import foreach_copy_, make_process_group
 from accelerando._engine.comm.communicator import Traffic, all_reduce_bytes, dropout_seed
 from accelerando._engine.data.feed import Shard
+from accelerando._engine.runtime.process import UpdateSeeds
 from accelerando.exceptions import ClusterError
 
 NUMBER_BYTES = 8
@@ -64,6 +65,7 @@ class ProcessGroup:
         self.device = device
         self.fingerprint = 0.0
         self.lost: str | None = None
+        self._seed = UpdateSeeds()
         self._processes: dist.ProcessGroup | None = processes
         self._message_bytes = 0
         self._wait_seconds = 0.0
@@ -144,10 +146,7 @@ class ProcessGroup:
 
     def seed(self, seed: int, update: int) -> None:
         """Make dropout depend on the seed, the update and the rank, not on what came before."""
-        mixed = dropout_seed(seed, update, self.shard.rank)
-        torch.default_generator.manual_seed(mixed)
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(mixed)
+        self._seed(dropout_seed(seed, update, self.shard.rank))
 
     def seed_dropout(self, seed: int, update: int, replica: int, *, seeded: bool) -> None:
         """Seed always: ranks have no common generator that an unseeded run could follow."""

@@ -34,6 +34,8 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
+    from accelerando._engine.state import TrainState
+
 KEEP_MEMORY = True  # the default of ACCELERANDO_KEEP_MEMORY
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # mallopt's parameter numbers
@@ -214,6 +216,7 @@ class Draws:
 
 
 _END = object()
+_LOOK_EVERY = 100  # updates
 
 
 def seed_generators(*numbers: int) -> None:
@@ -224,6 +227,71 @@ def seed_generators(*numbers: int) -> None:
     torch.default_generator.manual_seed(mixed)
     np.random.seed(mixed)
     random.seed(mixed)
+
+
+class UpdateSeeds:
+    """Seed the global generators before each update, so that dropout depends on a number only.
+
+    Seeding Python's and NumPy's generators takes a twentieth of a small update, and few modules
+    draw from them. They are seeded if the update before has drawn from them, which is looked at
+    now and then.
+
+    Examples
+    --------
+    >>> seed, found = UpdateSeeds(), []
+    >>> for _ in range(3):
+    ...     seed(7)
+    ...     found.append(np.random.random())
+    >>> found[0] == found[1] == found[2]
+    True
+    """
+
+    def __init__(self) -> None:
+        self._updates = 0
+        self._drawn = True  # whether updates draw from generators other than PyTorch's
+        self._seeded: tuple[Any, ...] | None = None
+
+    def __call__(self, number: int) -> None:
+        """Seed for the update that follows."""
+        import torch
+
+        torch.default_generator.manual_seed(number)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(number)
+        if self._seeded is not None:
+            self._drawn, self._seeded = self._seeded != _positions(), None
+        looks = self._updates % _LOOK_EVERY == 0
+        self._updates += 1
+        if self._drawn or looks:
+            np.random.seed(number % 2**32)
+            random.seed(number)
+        if looks:
+            self._seeded = _positions()
+
+
+def _positions() -> tuple[Any, ...]:
+    """Return what changes when somebody draws from NumPy's or Python's generator."""
+    name, key, *place = np.random.get_state()
+    return name, key.tobytes(), *place, random.getstate()
+
+
+@contextmanager
+def update_generators(state: TrainState) -> Iterator[None]:
+    """Let updates of a seeded run seed the generators inside; put them back afterwards.
+
+    Callbacks between epochs then draw the same numbers here and where ranks make the updates.
+    """
+    if not state.seeded:
+        yield
+        return
+    others = _generator_states()[1:]
+    kept = state.rng = get_rng()
+    try:
+        yield
+    finally:
+        set_rng(kept)
+        _set_generator_states((kept[0], *others))
+        state.rng = None
 
 
 def _generator_states() -> tuple[Any, ...]:
