@@ -91,6 +91,31 @@ def test_attributes_travel_by_name():
     assert not hasattr(target.criteria["criterion"], "reduction")
 
 
+def test_attributes_of_parameters_travel_with_them():
+    here, there = model(), model()
+    weight = here.modules["module"][0].weight
+    weight.scale, weight.of = 2.0, here.modules["module"]
+    weight._dynamo_mark = object()  # of PyTorch's compiler
+    names = differences(describe(there).attributes, describe(here).attributes)
+    assert names == ["module.0.weight#scale", "module.0.weight#of"]
+    set_attributes(there, pack_attributes(here, names))
+    other = there.modules["module"][0].weight
+    assert other.scale == 2.0
+    assert other.of is there.modules["module"]
+    assert describe(there).is_like(describe(here))
+    del weight.scale
+    set_attributes(there, pack_attributes(here, ["module.0.weight#scale"]))
+    assert not hasattr(other, "scale")
+
+
+def test_attributes_of_parameters_are_in_the_pickle_of_a_model():
+    here = model(hidden=5)
+    here.modules["module"][0].weight.scale = 2.0
+    made = unpack_structure(model(), pack_structure(here, describe(here)))
+    assert made.modules["module"][0].weight.scale == 2.0
+    assert describe(made, numbers=False).is_like(describe(here))
+
+
 def test_frozen_parameters_and_layers_in_evaluation_mode():
     from tests._engine.plain import PlainModel
 

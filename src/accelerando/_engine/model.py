@@ -185,6 +185,10 @@ class Registry:
         """Return the first name of an object that the model knows; None for others."""
         return None if value is None else self.name_of.get(id(value), f"another {kind_of(value)}")
 
+    def attached(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Return what somebody has attached to a tensor, other than PyTorch's compiler."""
+        return {name: v for name, v in vars(tensor).items() if not name.startswith("_dynamo")}
+
     def attributes(self) -> Iterator[tuple[str, Any]]:
         """Yield the name and the value of every attribute that is not in the state."""
         for owner_name, owner in self.owners.items():
@@ -203,6 +207,8 @@ class Registry:
         for name, tensor in self.tensors.items():
             if hooks := hooks_of(tensor):
                 yield f"{name}#gradient_hooks", hooks
+            for attribute, value in self.attached(tensor).items():
+                yield f"{name}#{attribute}", value
 
 
 def class_attributes(kind: type[Any]) -> dict[str, Any]:

@@ -263,9 +263,10 @@ class _Unpickler(pickle.Unpickler):
             owner, _, attribute = name.partition("#")
             return vars(self._registry.find(owner))[attribute]
         if name not in self._made:
-            size, stride, dtype, device, trained, requires_grad = rest
+            size, stride, dtype, device, trained, requires_grad, attributes = rest
             values = torch.empty_strided(size, stride, dtype=dtype, device=device)
             made = nn.Parameter(values, requires_grad=requires_grad) if trained else values
+            vars(made).update(attributes)
             self._made[name] = made
         return self._made[name]
 
@@ -319,7 +320,9 @@ def pack_structure(components: Components, found: Description) -> bytes:
         trained = type(tensor) is nn.Parameter
         if (trained or type(tensor) is torch.Tensor) and tensor.layout == torch.strided:
             facts = (tensor.shape, tensor.stride(), tensor.dtype, str(tensor.device))
-            ids[id(tensor)] = ("tensor", name, *facts, trained, tensor.requires_grad)
+            own = registry.attached(tensor)
+            own = {k: v for k, v in own.items() if f"{name}#{k}" not in found.fixed}
+            ids[id(tensor)] = ("tensor", name, *facts, trained, tensor.requires_grad, own)
     for name, optimizer in components.optimizers.items():
         ids[id(optimizer.state)] = ("state", name)
     for name, value in registry.attributes():
