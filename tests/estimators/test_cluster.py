@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from accelerando._engine.data.chunks import ChunkFeed
 from accelerando._engine.data.feed import ArrayFeed, Batch
+from accelerando._engine.state import TrainState
 from accelerando.estimators import _cluster as module
 from accelerando.estimators import _data as data_module
 from accelerando.estimators._check_ranks import rank_callbacks
@@ -116,7 +117,8 @@ def test_every_rank_calls_its_own_gradient_callbacks(digits):
     assert rank.net.callbacks_[0][1] is not clip
     for parameter in rank.net.module_.parameters():
         parameter.grad = torch.ones_like(parameter)
-    rank.gradients_ready(Batch([torch.zeros(1)], 1, 1, None))
+    state = TrainState()
+    rank.gradients_ready(Batch([torch.zeros(1)], 1, 1, None), state, alone=True)
     grads = [p.grad.flatten() for p in rank.net.module_.parameters()]
     assert torch.cat(grads).norm() == pytest.approx(0.01, rel=1e-4)
 

@@ -17,6 +17,7 @@ from accelerando._engine.micro_batch import MicroBatch
 from accelerando._engine.model import Components, Model
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._engine.runtime.progress import Progress
+from accelerando._engine.state import TrainState
 
 
 class RankModel(Protocol):
@@ -42,8 +43,8 @@ class RankModel(Protocol):
     def evaluate(self, batch: Any) -> tuple[torch.Tensor, Any]:
         """Return the loss and the predictions of a validation batch."""
 
-    def gradients_ready(self, batch: Batch, *place: int) -> None:
-        """Call the callbacks that act on gradients; what they draw depends on these numbers."""
+    def gradients_ready(self, batch: Batch, state: TrainState, *, alone: bool) -> None:
+        """Call the callbacks that act on gradients; what they draw depends on seed and update."""
 
     def updated(self, batch: Batch, result: UpdateResult) -> None:
         """Call the callbacks that act after every update."""

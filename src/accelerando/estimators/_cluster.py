@@ -34,6 +34,7 @@ from accelerando._engine.loop import Fit
 from accelerando._engine.model import Components, Model, class_attributes
 from accelerando._engine.runtime.channels_last import settle
 from accelerando._engine.runtime.process import Interrupt
+from accelerando._engine.state import TrainState
 from accelerando.estimators._base import SKLEARN_CALLBACKS, cannot_copy
 from accelerando.estimators._check_ranks import (
     check_callbacks,
@@ -43,8 +44,10 @@ from accelerando.estimators._check_ranks import (
     rank_callbacks,
 )
 from accelerando.estimators._data import (
+    OwnRows,
     forward_of,
     notify_gradients,
+    rows_of_epoch,
     sample_rows,
     settle_lazy,
 )
@@ -106,6 +109,7 @@ class RankNet:
     def __init__(self, net: Any, fit_params: Mapping[str, Any]) -> None:
         self.net = net
         self.fit_params = fit_params
+        self._place: int | None = None  # the update whose row in the history is open
         self.model: Model = make_model(net, fit_params)
         self.device = torch.device(net.device or "cpu")
 
@@ -122,6 +126,7 @@ class RankNet:
         if "net" in components.extras:
             own = dict(vars(components.extras["net"]))
             self.net.history_ = History({**row, "batches": []} for row in own.pop("history_rows"))
+            self._place = None
             values.update(own)
         self.model.refresh()
         for optimizer in self.model.optimizers:
@@ -144,16 +149,25 @@ class RankNet:
         step = self.net.validation_step(batch, **self.fit_params)
         return step["loss"], step["y_pred"]
 
-    def gradients_ready(self, batch: Batch, *place: int) -> None:
+    def gradients_ready(self, batch: Batch, state: TrainState, *, alone: bool) -> None:
         """Call the callbacks that act on gradients; what they draw is the same on all ranks."""
-        if self.net._callbacks_at("on_grad_computed"):
-            notify_gradients(self.net, batch, *place)
+        if not self.net._callbacks_at("on_grad_computed"):
+            return
+        place, rows = state.position.update, self.net.history_[-1]["batches"]
+        if self._place != place:  # an optimizer may evaluate a loss several times
+            if self._place != place - 1 or not state.position.cursor:
+                rows[:] = rows_of_epoch(state)
+            rows.append({})
+        self._place = place
+        shown = batch if alone else batch._replace(data=OwnRows())
+        notify_gradients(self.net, shown, state.seed, place)
 
     def updated(self, batch: Batch, result: UpdateResult) -> None:
         """Let schedulers that step in every update take their step."""
-        if self.net._callbacks_at("on_batch_end"):
-            row = {"train_loss": result.loss, "train_batch_size": batch.size}
-            self.net.history_[-1]["batches"] = [row]
+        rows, steps = self.net.history_[-1]["batches"], self.net._callbacks_at("on_batch_end")
+        if rows or steps:
+            rows[-1:] = [{"train_loss": result.loss, "train_batch_size": batch.size}]
+        if steps:
             self.net.notify("on_batch_end", batch=batch.data, training=True, **result.outputs)
 
 
@@ -171,8 +185,8 @@ def make_model(net: Any, fit_params: Mapping[str, Any]) -> SkorchModel:
 def _extras(net: Any) -> dict[str, Any]:
     found = {_CALLBACK + name: callback for name, callback in rank_callbacks(net)}
     ours = next(kind for kind in type(net).__mro__ if kind.__module__.startswith("accelerando."))
-    if ours is not type(net):
-        # What a user's get_loss or infer may read: attributes that no estimator of ours has.
+    if ours is not type(net) or found:
+        # What a user's code may read there: attributes that no estimator of ours has.
         known = {*inspect.signature(ours).parameters, *_FITTED, "history"}
         known.update(name + "_" for name in (*net._modules, *net._criteria, *net._optimizers))
         own = {

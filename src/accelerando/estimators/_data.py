@@ -22,6 +22,7 @@ from accelerando._engine.data.feed import Batch, Feed, unpack
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_weightable
 from accelerando._engine.runtime.process import Draws
+from accelerando._engine.state import TrainState
 from accelerando.estimators._skorch import criterion_of, module_of
 from accelerando.exceptions import UnsupportedError
 
@@ -207,6 +208,30 @@ def notify_gradients(net: Any, batch: Batch, *place: int) -> None:
     named = TeeGenerator(net.get_all_learnable_params())
     with Draws(*place)():
         net.notify("on_grad_computed", named_parameters=named, batch=batch.data, training=True)
+
+
+def rows_of_epoch(state: TrainState) -> list[dict[str, Any]]:
+    """Return what the history says of the updates of the current epoch."""
+    table, epoch = state.records.updates, state.position.epoch + 1
+    columns = [table.columns.index(name) for name in ("epoch", "loss", "batch_size")]
+    return [
+        {"train_loss": loss, "train_batch_size": int(size)}
+        for number, loss, size in table.tensor()[:, columns].tolist()
+        if number == epoch
+    ]
+
+
+class OwnRows:
+    """What a callback finds as the batch on one of several ranks: each has other rows."""
+
+    def _refuse(self, *args: Any) -> Any:
+        raise UnsupportedError(
+            "A callback reads the batch in on_grad_computed, and every rank has other rows: their "
+            "gradients would not stay the same. Make what it does depend on the gradients, or "
+            "train on one rank (max_workers=1) or in this process (client=None)."
+        )
+
+    __getitem__ = __iter__ = __len__ = __getattr__ = _refuse
 
 
 class StandIn:

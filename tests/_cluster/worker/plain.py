@@ -55,7 +55,7 @@ class PlainRankModel:
             y_pred = self.model.module(X)
             return self.model.criterion(y_pred, y), y_pred
 
-    def gradients_ready(self, batch, *place):
+    def gradients_ready(self, batch, state, *, alone):
         self.seen.append(batch.size)
 
 

@@ -249,7 +249,7 @@ class RankHooks:
             self.mailbox.report(now)
 
     def gradients_ready(self, batch: Batch) -> None:
-        self.trained.gradients_ready(batch, self.fit.state.seed, self.fit.state.position.update)
+        self.trained.gradients_ready(batch, self.fit.state, alone=self.group.shard.size == 1)
 
     def after_update(self, batch: Batch, result: UpdateResult) -> None:
         self.updated(batch, result)
