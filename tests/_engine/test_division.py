@@ -33,12 +33,20 @@ def test_gathering_outputs_helps_a_loss_only():
         refuse_on_ranks("module", gathers=True)
 
 
+class ManyRows(nn.Linear):
+    """The number of rows decides, and both parts of the batch have enough."""
+
+    def forward(self, x):
+        return super().forward(x) * (1.0 if len(x) > SIZE else 2.0)
+
+
 @pytest.mark.parametrize(
     ("module", "criterion", "size"),
     [
         (nn.Linear(8, 5), nn.CrossEntropyLoss(), SIZE),
         (nn.Linear(8, 5), dice, ROWS),
         (Statistics(), nn.CrossEntropyLoss(), ROWS),
+        (ManyRows(8, 5), nn.CrossEntropyLoss(), ROWS),
     ],
 )
 def test_a_batch_with_coupled_rows_stays_whole(module, criterion, size):

@@ -193,3 +193,27 @@ def test_numbers_of_an_own_generator_depend_on_the_rows():
             outputs.append(found.y_pred)
     assert not torch.equal(outputs[0][0], outputs[0][1])
     assert torch.equal(outputs[0][:2], outputs[1])
+
+
+class Shortens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Parameter(torch.full((4, 2), 3.0))
+
+    def forward(self, x):
+        return nn.functional.embedding(x, self.words, max_norm=1.0)
+
+
+def test_what_a_forward_pass_writes_to_parameters_is_seen_and_put_back():
+    module = Shortens()
+    model = PlainModel(module, nn.MSELoss(), torch.optim.SGD(module.parameters(), lr=0.1))
+    with nothing_changes(model) as reset:
+        y = torch.zeros(1, 2)
+        first, second, again = (
+            evaluate(model, torch.tensor([row]), y, reset).buffers for row in (0, 1, 0)
+        )
+        assert torch.equal(first[0], again[0])
+        assert torch.allclose(first[0], second[0]), "the same sums: rows were equal"
+        both = evaluate(model, torch.tensor([0, 1]), torch.zeros(2, 2), reset).buffers
+        assert not torch.allclose(first[0], both[0])
+    assert bool((module.words == 3.0).all())

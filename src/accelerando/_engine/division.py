@@ -6,10 +6,16 @@ micro-batches are as large as the batch, unless the user asked for a division.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from accelerando._engine.coupling import find_coupling, is_known_to_be_by_row, rows_to_compare
-from accelerando._engine.data.feed import only_tensors, slice_rows
+from accelerando._engine.coupling import (
+    cut_rows,
+    find_coupling,
+    is_known_to_be_by_row,
+    rows_to_compare,
+)
+from accelerando._engine.data.feed import leaves, only_tensors, slice_rows
 from accelerando._engine.micro_batch import couples_rows, may_broadcast
 from accelerando.exceptions import UnsupportedError
 
@@ -76,7 +82,10 @@ def settle_division(fit: Fit, X: Any, y: Any, rows: int, size: int) -> int:
         return size
     some = slice_rows([X, y], 0, rows_to_compare(model)) if only_tensors([X, y]) else [X, y]
     usual = min(rows, size if fit.comm.alone else rows)
-    where = find_coupling(model, *some, sums=spec.sums, repeated=not spec.probes, batch_size=usual)
+    look = partial(find_coupling, model, *some, sums=spec.sums, repeated=not spec.probes)
+    where = look(batch_size=usual)
+    if where is None and only_tensors(some) and size < len(leaves(some)[0]):
+        where = look(parts=cut_rows(some, [0, size, len(leaves(some)[0])]))  # by their number
     if where is None:
         return size
     if spec.probes:

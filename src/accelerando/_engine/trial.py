@@ -80,7 +80,8 @@ def evaluate(model: Model, X: Any, y: Any, reset: Reset | None) -> Found:
         for p, g in zip(model.parameters, found, strict=True)
     ]
     detached = map_leaves(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, y_pred)
-    return Found(detached, loss.detach(), gradient, [b.clone() for b in memories(model)])
+    changed = [*(memory.clone() for memory in memories(model)), *_summaries(model)]
+    return Found(detached, loss.detach(), gradient, changed)
 
 
 def loss_of(model: Model, X: Any, y: Any, y_pred: Any, reset: Reset) -> float:
@@ -152,6 +153,16 @@ def memories(model: Model) -> list[torch.Tensor]:
             found += [b for b in part.buffers(recurse=False) if b.numel()]
             found += [v for v in vars(part).values() if type(v) is torch.Tensor and v.numel()]
     return [tensor.detach() for tensor in found]
+
+
+def _summaries(model: Model) -> list[torch.Tensor]:
+    """Return two numbers for each parameter: embeddings with ``max_norm`` write to theirs."""
+    own = [p.detach() for part in parts_of(model) for p in part.parameters(recurse=False)]
+    return [
+        torch.stack([p.sum(dtype=torch.float64), torch.linalg.vector_norm(p, dtype=torch.float64)])
+        for p in own
+        if p.numel() and p.is_floating_point()
+    ]
 
 
 @contextmanager

@@ -28,10 +28,16 @@ from skorch.utils import to_tensor
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from accelerando._dask import workers_of
 from accelerando._engine._torch import batch_norm_class
-from accelerando._engine.coupling import find_coupling, is_known_to_be_by_row, rows_to_compare
+from accelerando._engine.coupling import (
+    cut_rows,
+    find_coupling,
+    is_known_to_be_by_row,
+    rows_to_compare,
+)
 from accelerando._engine.data.chunks import ChunkFeed
-from accelerando._engine.data.feed import ArrayFeed, Feed, unpack
+from accelerando._engine.data.feed import ArrayFeed, Feed, leaves, only_tensors, slice_rows, unpack
 from accelerando._engine.division import refuse_on_ranks
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows, may_broadcast
@@ -101,12 +107,32 @@ def check_division(net: Any, fit: Fit) -> None:
     X, y = rows_of(net, fit, some_rows(fit.feed, rows_to_compare(fit.model)))
     usual = net.batch_size if isinstance(net.batch_size, int) else None
     where = look(X, y, batch_size=usual)
+    if where is None and usual is not None:
+        where = _look_at_a_batch(net, fit, look, X, y)
     if where is None and collates:
         from accelerando.estimators._check_collate import look_at_padding
 
         where = look_at_padding(net, fit, look)
     if where is not None:
         refuse_on_ranks(where, gathers=gathers)
+
+
+def _look_at_a_batch(net: Any, fit: Fit, look: Any, X: Any, y: Any) -> Any:
+    """Return where rows of as many as a batch and a rank have are coupled.
+
+    What a module or a loss computes may depend on the number of rows: on a threshold, say.
+    """
+    most = net.max_workers
+    ranks = most if isinstance(most, int) else max(1, len(workers_of(net.client)))
+    data = [X, y]
+    if ranks < 2 or not only_tensors(data) or len({len(leaf) for leaf in leaves(data)}) != 1:
+        return None
+    rows = min(net.batch_size, len(leaves(data)[0]))
+    first = max(fit.spec.min_rows, rows // ranks)
+    if rows - first < fit.spec.min_rows:
+        return None
+    X, y = slice_rows(data, 0, rows)
+    return look(X, y, parts=cut_rows([X, y], [0, first, rows]))
 
 
 def rows_of(net: Any, fit: Fit, rows: Any) -> Any:
