@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from accelerando._decisions import Plan
     from accelerando._engine.loop import Fit
 
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_NO_LOSS = (tuple, list, dict, float, int, bool, str, type(None))
 _NOT_FINITE = (
     "Lower lr, clip gradients with skorch's GradientNormClipping, or look for nan and inf in the "
     "data."
@@ -74,15 +76,29 @@ def one_number(loss: torch.Tensor) -> torch.Tensor:
     return loss.reshape(())
 
 
+def no_graph(module: nn.Module) -> UnsupportedError:
+    """Return the error about a loss that depends on no parameter."""
+    return UnsupportedError(
+        "The loss depends on no parameter that may change: the parameters are frozen "
+        f"(requires_grad=False), or {type(module).__name__}.forward leaves the graph (detach, "
+        "no_grad, numpy)."
+    )
+
+
 def _replace(error: Exception, y: Any, module: nn.Module) -> None:
     """Raise a sentence instead of an error whose cause is certain."""
     text = str(error)
     kind = type(module).__name__
     if "does not require grad" in text:
-        raise UnsupportedError(
-            "The loss depends on no parameter that may change: the parameters are frozen "
-            f"(requires_grad=False), or {kind}.forward leaves the graph (detach, no_grad, numpy)."
-        ) from None
+        raise no_graph(module) from None
+    last = list(traceback.walk_tb(error.__traceback__))[-1:]
+    for frame, _ in last:  # of ours, where a loss is multiplied or looked at
+        loss = frame.f_locals.get("loss", torch.Tensor)
+        if frame.f_code.co_filename.startswith(_OURS) and type(loss) in _NO_LOSS:
+            raise UnsupportedError(
+                f"The loss is a {type(loss).__name__}, and training needs a tensor with one "
+                "number. Return the number alone from the criterion, or from get_loss."
+            ) from None
     if "implicitly created only for scalar outputs" in text:
         raise UnsupportedError(_ROWS) from None
     if "more than 1 value per channel" in text:

@@ -337,13 +337,17 @@ class DDPAllReduce(SingleProcess):
         asked = zeros
         if hook is not None and hook.remembers:  # what it held back is sent for unused ones, too
             asked = self._learnable
-        if not asked:
+        if not asked and self._learnable:
             return
         used = torch.tensor([float(id(p) not in self._missing) for p in asked])
         if self.shard.size > 1:
             used = used.to(self.group.device)
             self.group.all_reduce(used)
         unused = [p for p, ranks in zip(asked, used.tolist(), strict=True) if not ranks]
+        if len(unused) == len(self._learnable):
+            from accelerando._engine.hints import no_graph
+
+            raise no_graph(self._model.module)
         for parameter in unused:
             parameter.grad = None
         if hook is not None and unused:

@@ -253,16 +253,19 @@ class _Forward:
         # If only ranks without rows have called the layer, there is nothing to divide by.
         mean, square = (sums[:-1] / sums[-1].detach().clamp(min=1.0)).chunk(2)
         variance = square - mean * mean
-        if layer.running_mean is None or not count:
+        if not layer.track_running_stats or not count:
             return mean, variance
         with torch.no_grad():
-            layer.num_batches_tracked.add_(1)
-            factor = layer.momentum
+            number, factor = layer.num_batches_tracked, layer.momentum
+            if number is not None:
+                number.add_(1)
             if factor is None:
-                factor = 1.0 / float(layer.num_batches_tracked)
-            layer.running_mean.lerp_((mean + center).to(layer.running_mean), factor)
-            unbiased = variance * (count / max(1.0, count - 1.0))
-            layer.running_var.lerp_(unbiased.to(layer.running_var), factor)
+                factor = 0.0 if number is None else 1.0 / float(number)
+            if layer.running_mean is not None:
+                layer.running_mean.lerp_((mean + center).to(layer.running_mean), factor)
+            if layer.running_var is not None:
+                unbiased = variance * (count / max(1.0, count - 1.0))
+                layer.running_var.lerp_(unbiased.to(layer.running_var), factor)
         return mean, variance
 
 
