@@ -238,6 +238,19 @@ class Fading(Augmented):
         return torch.tensor([float(self.reads)]), torch.tensor([row])
 
 
+class Keeps(Augmented):
+    """It reads every row once, as data sets do that keep decoded pictures."""
+
+    def __init__(self, *, draws, kept):
+        super().__init__()
+        self.draws, self.kept = draws, kept
+
+    def __getitem__(self, row):
+        if self.kept[row] is None:
+            self.kept[row] = float(torch.rand(())) if self.draws else float(row)
+        return torch.tensor([self.kept[row]]), torch.tensor([row])
+
+
 class Broken(Augmented):
     def __getitem__(self, row):
         raise OSError
@@ -248,6 +261,9 @@ def test_rows_that_are_others_when_they_are_read_again_are_refused():
         check_repeatable(LoaderFeed(data, {}))
     with pytest.raises(UnsupportedError, match="how often rows have been read"):
         check_repeatable(LoaderFeed(Fading(), {}))
+    check_repeatable(LoaderFeed(Keeps(draws=False, kept=[None] * 12), {}))
+    with pytest.raises(UnsupportedError, match="keeps what it drew when it was read first"):
+        check_repeatable(LoaderFeed(Keeps(draws=True, kept=[None] * 12), {}))
     generator = Augmented()
     generator.rng = random.Random()
     with pytest.raises(UnsupportedError, match=r"dataset\.rng is a random generator"):

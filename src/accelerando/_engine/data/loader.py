@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -281,14 +282,45 @@ def check_repeatable(feed: LoaderFeed) -> None:
             "way. Draw from torch.rand, numpy.random or random instead, which are seeded by row, "
             "or train in this process (client=None)."
         )
-    if not is_repeatable(feed):
+    if not is_repeatable(feed) or _keeps_draws(feed):
         raise UnsupportedError(
             "A row of the data set is another one when it is read again, with the same random "
             "numbers: it depends on how often rows have been read, on a clock, or on a generator "
-            "that only the data set knows, and every rank has its own. Let a row depend on its "
+            "that only the data set knows, or it keeps what it drew when it was read first; and "
+            "every rank has a data set of its own. Let a row depend on its "
             "number and on what __getitem__ draws from torch.rand, numpy.random or random; or "
             "train in this process (client=None)."
         )
+
+
+def _sizes(value: Any, depth: int = 3) -> list[int]:
+    """Return the sizes of the containers in which a data set may keep rows that it has read."""
+    if depth == 0:
+        return []
+    if isinstance(value, dict | list | set):
+        return [sum(one is not None for one in value)]
+    if isinstance(value, type) or not hasattr(value, "__dict__"):
+        return []
+    return [size for one in vars(value).values() for size in _sizes(one, depth - 1)]
+
+
+def _keeps_draws(feed: LoaderFeed) -> bool:
+    """Return True if a row keeps the random numbers of its first reading, by whichever rank."""
+    row, sizes = feed.n_rows // 3, _sizes(feed.dataset)
+    try:
+        feed.read([row])  # which nobody has read before: the first and the last row are often read
+        if _sizes(feed.dataset) == sizes:
+            return False
+        row += 1 if row + 1 < feed.n_rows else 0
+        first, second = (SeededItems(copy.deepcopy(feed.dataset), 0) for _ in range(2))
+        first.move(0, 0)
+        drawn = checksum(first[row])
+        second.move(1, 0)
+        other = checksum(second[row])
+        first.move(1, 0)
+        return checksum(first[row]) == drawn != other
+    except Exception:
+        return False  # what cannot be copied, or read, is somebody else's error
 
 
 def is_repeatable(feed: LoaderFeed) -> bool:
