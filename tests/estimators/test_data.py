@@ -17,6 +17,7 @@ from accelerando._engine.data.feed import ArrayFeed
 from accelerando._engine.micro_batch import mass
 from accelerando.estimators._cluster import data_owners
 from accelerando.estimators._data import (
+    EpochRows,
     FactoryDataset,
     OwnRows,
     combine_weights,
@@ -227,11 +228,14 @@ def test_the_rows_of_an_epoch_are_those_of_the_history():
     X, y = np.random.default_rng(0).normal(size=(100, 64)).astype("float32"), np.arange(100) % 10
     net.set_params(train_split=None).fit(X, y)
     state = net._state_
+    state.position.epoch_open = True
     state.position.epoch = 1  # as in the second one
-    assert rows_of_epoch(state) == [
-        {key: row[key] for key in ("train_loss", "train_batch_size")}
-        for row in net.history[-1, "batches"]
-    ]
+    expected = EpochRows.of(net).rows
+    assert [sorted(row) for row in expected] == [["train_batch_size", "train_loss"]] * 3
+    assert rows_of_epoch(state, None) == expected
+    assert rows_of_epoch(state, EpochRows(0, 3, [{"of": "the first epoch"}])) == expected
+    assert rows_of_epoch(state, EpochRows(1, 4, expected[:1])) == expected
+    assert EpochRows.of(net)[:2] == (1, 6)
 
 
 @pytest.mark.parametrize(

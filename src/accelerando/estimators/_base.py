@@ -150,16 +150,13 @@ class ConfiguredNet(CallbackSupportMixin, skorch.NeuralNet):  # type: ignore[mis
         return twin
 
     def __copy__(self) -> Self:
-        """Copy as pickle does, with the same client."""
-        return self._copied(self.__getstate__(), {})
+        """Copy all of it: two estimators cannot share a run."""
+        return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Copy as pickle does, with the same client: a connection is shared, not copied."""
-        return self._copied(self.__getstate__(), memo, deep=True)
-
-    def _copied(self, state: Any, memo: dict[int, Any], *, deep: bool = False) -> Self:
+        """Copy everything but the client: a connection is shared, not copied."""
         twin = memo[id(self)] = type(self).__new__(type(self))
-        twin.__setstate__(copy.deepcopy(state, memo) if deep else state)
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         twin.client = self.client
         return twin
 

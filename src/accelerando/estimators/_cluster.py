@@ -44,6 +44,7 @@ from accelerando.estimators._check_ranks import (
     rank_callbacks,
 )
 from accelerando.estimators._data import (
+    EpochRows,
     OwnRows,
     forward_of,
     notify_gradients,
@@ -110,6 +111,7 @@ class RankNet:
         self.net = net
         self.fit_params = fit_params
         self._place: int | None = None  # the update whose row in the history is open
+        self._before: EpochRows | None = None
         self.model: Model = make_model(net, fit_params)
         self.device = torch.device(net.device or "cpu")
 
@@ -126,7 +128,7 @@ class RankNet:
         if "net" in components.extras:
             own = dict(vars(components.extras["net"]))
             self.net.history_ = History({**row, "batches": []} for row in own.pop("history_rows"))
-            self._place = None
+            self._place, self._before = None, own.pop("history_open")
             values.update(own)
         self.model.refresh()
         for optimizer in self.model.optimizers:
@@ -156,7 +158,7 @@ class RankNet:
         place, rows = state.position.update, self.net.history_[-1]["batches"]
         if self._place != place:  # an optimizer may evaluate a loss several times
             if self._place != place - 1 or not state.position.cursor:
-                rows[:] = rows_of_epoch(state)
+                rows[:] = rows_of_epoch(state, self._before)
             rows.append({})
         self._place = place
         shown = batch if alone else batch._replace(data=OwnRows())
@@ -194,9 +196,8 @@ def _extras(net: Any) -> dict[str, Any]:
             for name, value in {**class_attributes(type(net)), **vars(net)}.items()
             if name not in known and "__" not in name and not name.startswith("_")
         }
-        # And which epoch it is: batches stay where they are.
         rows = [{k: v for k, v in row.items() if k != "batches"} for row in net.history_]
-        found["net"] = SimpleNamespace(**own, history_rows=rows)
+        found["net"] = SimpleNamespace(**own, history_rows=rows, history_open=EpochRows.of(net))
     return found
 
 

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import skorch
@@ -210,15 +210,37 @@ def notify_gradients(net: Any, batch: Batch, *place: int) -> None:
         net.notify("on_grad_computed", named_parameters=named, batch=batch.data, training=True)
 
 
-def rows_of_epoch(state: TrainState) -> list[dict[str, Any]]:
-    """Return what the history says of the updates of the current epoch."""
-    table, epoch = state.records.updates, state.position.epoch + 1
-    columns = [table.columns.index(name) for name in ("epoch", "loss", "batch_size")]
+def rows_of_epoch(state: TrainState, before: EpochRows | None) -> list[dict[str, Any]]:
+    """Return what the history says of the updates of the current epoch: `before`, and since."""
+    table, position = state.records.updates, state.position
+    if before is None or before.epoch != position.epoch:
+        before = EpochRows(position.epoch, 0, [])
+    columns = [table.columns.index(name) for name in ("epoch", "update", "loss", "batch_size")]
     return [
-        {"train_loss": loss, "train_batch_size": int(size)}
-        for number, loss, size in table.tensor()[:, columns].tolist()
-        if number == epoch
+        *before.rows,
+        *(
+            {"train_loss": loss, "train_batch_size": int(size)}
+            for epoch, update, loss, size in table.tensor()[:, columns].tolist()
+            if epoch == position.epoch + 1 and update > before.update
+        ),
     ]
+
+
+class EpochRows(NamedTuple):
+    """The rows of the history of an epoch up to an update, which were made before this fit."""
+
+    epoch: int
+    update: int
+    rows: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, net: Any) -> EpochRows:
+        """Return what this process has."""
+        position = net._state_.position
+        rows = net.history_[-1]["batches"] if net.history_ and position.epoch_open else []
+        keys = ("train_loss", "train_batch_size")
+        known = [{key: row[key] for key in keys if key in row} for row in rows]
+        return cls(position.epoch, position.update, known)
 
 
 class OwnRows:
