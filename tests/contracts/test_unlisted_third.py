@@ -76,7 +76,38 @@ def old_weight_norm(net):
     sgd(net)
 
 
+class OwnWeights(nn.Module):
+    """Equal weights are a mean over rows; others divide by what is in the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weights", torch.ones(2).double())
+
+    def forward(self, p, y):
+        return F.cross_entropy(p, y, weight=self.weights)
+
+
+class Reading(NeuralNetClassifier):
+    """Its loss reads where the run is, as a schedule of a penalty does."""
+
+    def get_loss(self, y_pred, y_true, *args, **kwargs):
+        loss = super().get_loss(y_pred, y_true, *args, **kwargs)
+        batches = len(self.history[-1, "batches"])
+        return loss * batches / (1 + self.position_.update) / len(self.history)
+
+
+class Counting(NeuralNetClassifier):
+    """It counts by itself: on one rank only, since the rows of others are not counted."""
+
+    calls = 0
+
+    def get_loss(self, y_pred, y_true, *args, **kwargs):
+        self.calls += 1
+        return super().get_loss(y_pred, y_true, *args, **kwargs) / self.calls
+
+
 EQUAL = {
+    "a loss that reads the position": {"kind": Reading},
     "attributes of a parameter": {
         "module": Scaled, "callbacks": [Attach()], "max_epochs": 4,
     },
@@ -256,6 +287,21 @@ def test_what_depends_on_the_rows_of_a_rank_is_refused(name, client):
     assert net.position_.update == 0
     if name == "a callback that reads the batch":
         assert_equal_on_one_rank(params, client)
+
+
+def test_class_weights_of_a_criterion_that_change_are_looked_at(client):
+    unequal = change(lambda net: net.criterion_.weights.copy_(torch.tensor([0.2, 1.8])))
+    net = net_of(client, 2, criterion=OwnWeights, **unequal)
+    with pytest.raises(UnsupportedError, match="couples_rows"):
+        net.fit(X, Y)
+    assert net.position_.update == 3
+    assert_equal_on_one_rank({"criterion": OwnWeights, **unequal}, client)
+
+
+def test_an_estimator_that_counts_is_the_same_on_one_rank(client):
+    assert_equal_on_one_rank({"kind": Counting}, client)
+    with pytest.raises(UnsupportedError, match="couples_rows"):
+        net_of(client, 2, kind=Counting).fit(X, Y)
 
 
 def test_rows_that_keep_their_augmentation_are_refused(client):

@@ -17,12 +17,9 @@ from accelerando._engine.data.feed import ArrayFeed
 from accelerando._engine.micro_batch import mass
 from accelerando.estimators._cluster import data_owners
 from accelerando.estimators._data import (
-    EpochRows,
     FactoryDataset,
-    OwnRows,
     combine_weights,
     forward_of,
-    rows_of_epoch,
     sample_rows,
     standing_in,
     training_weights,
@@ -221,29 +218,6 @@ def test_what_stands_in_for_a_module_has_its_attributes():
         net.module_.note = "seen"
     assert net.module_ is module
     assert module.note == "seen"
-
-
-def test_the_rows_of_an_epoch_are_those_of_the_history():
-    net = classifier(max_epochs=2, batch_size=40)
-    X, y = np.random.default_rng(0).normal(size=(100, 64)).astype("float32"), np.arange(100) % 10
-    net.set_params(train_split=None).fit(X, y)
-    state = net._state_
-    state.position.epoch_open = True
-    state.position.epoch = 1  # as in the second one
-    expected = EpochRows.of(net).rows
-    assert [sorted(row) for row in expected] == [["train_batch_size", "train_loss"]] * 3
-    assert rows_of_epoch(state, None) == expected
-    assert rows_of_epoch(state, EpochRows(0, 3, [{"of": "the first epoch"}])) == expected
-    assert rows_of_epoch(state, EpochRows(1, 4, expected[:1])) == expected
-    assert EpochRows.of(net)[:2] == (1, 6)
-
-
-@pytest.mark.parametrize(
-    "read", [len, iter, lambda batch: batch[0], lambda batch: batch.shape, list]
-)
-def test_the_batch_of_a_rank_cannot_be_read(read):
-    with pytest.raises(UnsupportedError, match="reads the batch in on_grad_computed"):
-        read(OwnRows())
 
 
 def test_whose_data_they_are(line):

@@ -43,6 +43,9 @@ class RankModel(Protocol):
     def evaluate(self, batch: Any) -> tuple[torch.Tensor, Any]:
         """Return the loss and the predictions of a validation batch."""
 
+    def begin_update(self, state: TrainState) -> None:
+        """Let the user's code know which update begins."""
+
     def gradients_ready(self, batch: Batch, state: TrainState, *, alone: bool) -> None:
         """Call the callbacks that act on gradients; what they draw depends on seed and update."""
 

@@ -15,7 +15,6 @@ import cloudpickle
 import torch
 from skorch.callbacks import LRScheduler
 from skorch.dataset import Dataset as SkorchDataset
-from skorch.history import History
 from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Subset
 
@@ -44,15 +43,13 @@ from accelerando.estimators._check_ranks import (
     rank_callbacks,
 )
 from accelerando.estimators._data import (
-    EpochRows,
-    OwnRows,
     forward_of,
     notify_gradients,
-    rows_of_epoch,
     sample_rows,
     settle_lazy,
 )
 from accelerando.estimators._persist import capture_callbacks, learning_rates
+from accelerando.estimators._rank_view import EpochRows, OwnRows, RankView
 from accelerando.estimators._skorch import (
     CallbackHooks,
     SkorchModel,
@@ -110,8 +107,7 @@ class RankNet:
     def __init__(self, net: Any, fit_params: Mapping[str, Any]) -> None:
         self.net = net
         self.fit_params = fit_params
-        self._place: int | None = None  # the update whose row in the history is open
-        self._before: EpochRows | None = None
+        self._view: RankView | None = None
         self.model: Model = make_model(net, fit_params)
         self.device = torch.device(net.device or "cpu")
 
@@ -126,11 +122,11 @@ class RankNet:
             if name.startswith(_CALLBACK)
         ]
         if "net" in components.extras:
-            own = dict(vars(components.extras["net"]))
-            self.net.history_ = History({**row, "batches": []} for row in own.pop("history_rows"))
-            self._place, self._before = None, own.pop("history_open")
-            values.update(own)
+            self._view = self._view or RankView(self.net)
+            self._view.adopt(vars(components.extras["net"]))
         self.model.refresh()
+        if self._view is not None:
+            self._view.note(vars(self.model.components.extras["net"]))
         for optimizer in self.model.optimizers:
             track_steps(optimizer)
 
@@ -151,18 +147,17 @@ class RankNet:
         step = self.net.validation_step(batch, **self.fit_params)
         return step["loss"], step["y_pred"]
 
+    def begin_update(self, state: TrainState) -> None:
+        """Let the user's code find position and history as it does in the driver's process."""
+        self.net._state_ = state
+        if self._view is not None:
+            self._view.begin_update(state)
+
     def gradients_ready(self, batch: Batch, state: TrainState, *, alone: bool) -> None:
         """Call the callbacks that act on gradients; what they draw is the same on all ranks."""
-        if not self.net._callbacks_at("on_grad_computed"):
-            return
-        place, rows = state.position.update, self.net.history_[-1]["batches"]
-        if self._place != place:  # an optimizer may evaluate a loss several times
-            if self._place != place - 1 or not state.position.cursor:
-                rows[:] = rows_of_epoch(state, self._before)
-            rows.append({})
-        self._place = place
-        shown = batch if alone else batch._replace(data=OwnRows())
-        notify_gradients(self.net, shown, state.seed, place)
+        if self.net._callbacks_at("on_grad_computed"):
+            shown = batch if alone else batch._replace(data=OwnRows())
+            notify_gradients(self.net, shown, state.seed, state.position.update)
 
     def updated(self, batch: Batch, result: UpdateResult) -> None:
         """Let schedulers that step in every update take their step."""

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import skorch
@@ -22,7 +22,6 @@ from accelerando._engine.data.feed import Batch, Feed, unpack
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_weightable
 from accelerando._engine.runtime.process import Draws
-from accelerando._engine.state import TrainState
 from accelerando.estimators._skorch import criterion_of, module_of
 from accelerando.exceptions import UnsupportedError
 
@@ -208,52 +207,6 @@ def notify_gradients(net: Any, batch: Batch, *place: int) -> None:
     named = TeeGenerator(net.get_all_learnable_params())
     with Draws(*place)():
         net.notify("on_grad_computed", named_parameters=named, batch=batch.data, training=True)
-
-
-def rows_of_epoch(state: TrainState, before: EpochRows | None) -> list[dict[str, Any]]:
-    """Return what the history says of the updates of the current epoch: `before`, and since."""
-    table, position = state.records.updates, state.position
-    if before is None or before.epoch != position.epoch:
-        before = EpochRows(position.epoch, 0, [])
-    columns = [table.columns.index(name) for name in ("epoch", "update", "loss", "batch_size")]
-    return [
-        *before.rows,
-        *(
-            {"train_loss": loss, "train_batch_size": int(size)}
-            for epoch, update, loss, size in table.tensor()[:, columns].tolist()
-            if epoch == position.epoch + 1 and update > before.update
-        ),
-    ]
-
-
-class EpochRows(NamedTuple):
-    """The rows of the history of an epoch up to an update, which were made before this fit."""
-
-    epoch: int
-    update: int
-    rows: list[dict[str, Any]]
-
-    @classmethod
-    def of(cls, net: Any) -> EpochRows:
-        """Return what this process has."""
-        position = net._state_.position
-        rows = net.history_[-1]["batches"] if net.history_ and position.epoch_open else []
-        keys = ("train_loss", "train_batch_size")
-        known = [{key: row[key] for key in keys if key in row} for row in rows]
-        return cls(position.epoch, position.update, known)
-
-
-class OwnRows:
-    """What a callback finds as the batch on one of several ranks: each has other rows."""
-
-    def _refuse(self, *args: Any) -> Any:
-        raise UnsupportedError(
-            "A callback reads the batch in on_grad_computed, and every rank has other rows: their "
-            "gradients would not stay the same. Make what it does depend on the gradients, or "
-            "train on one rank (max_workers=1) or in this process (client=None)."
-        )
-
-    __getitem__ = __iter__ = __len__ = __getattr__ = _refuse
 
 
 class StandIn:

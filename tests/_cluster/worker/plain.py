@@ -55,6 +55,9 @@ class PlainRankModel:
             y_pred = self.model.module(X)
             return self.model.criterion(y_pred, y), y_pred
 
+    def begin_update(self, state):
+        pass
+
     def gradients_ready(self, batch, state, *, alone):
         self.seen.append(batch.size)
 

@@ -22,7 +22,7 @@ from accelerando._engine.comm.members import VirtualGroup
 from accelerando._engine.comm.replicas import ReplicaSet
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import facts_of
-from accelerando._engine.model import Components
+from accelerando._engine.model import Components, Registry
 from accelerando._engine.position import Part, Position
 from accelerando._engine.runtime.progress import Progress
 from accelerando._engine.state import TrainState
@@ -103,9 +103,15 @@ class DriverCopy:
         patch["rewired"] = before.frozen != now.frozen or before.structure != now.structure
         attributes = differences(before.attributes, now.attributes)
         acts = before.structure != now.structure or any(map(_acts_on_rows, attributes))
+        numbers = differences(before.numbers, now.numbers)
+        if numbers and not acts:  # class weights, say
+            saved = Registry(components).saved
+            acts = any(
+                not isinstance(saved.get(n), torch.nn.Parameter) for n in numbers if n in saved
+            )
         self.fit.spec = dataclasses.replace(self.fit.spec, **facts_of(model))
         self.check(acts)
-        if before.structure != now.structure or before.numbers != now.numbers:
+        if before.structure != now.structure or numbers:
             return True, patch
         if attributes:
             content = pack_attributes(components, attributes)
@@ -271,7 +277,11 @@ class DriverCopy:
 
 def _acts_on_rows(name: str) -> bool:
     """Return True if an attribute may change what a row contributes to the loss."""
-    return not name.startswith("callback ") and name != "net#history_rows" and "hooks" not in name
+    return (
+        not name.startswith("callback ")
+        and not name.startswith("net#history_")
+        and "hooks" not in name
+    )
 
 
 def _in_evaluation_mode(training: bool, components: Components) -> list[str] | None:

@@ -241,6 +241,7 @@ class RankHooks:
         self._sent = 0  # the newest update whose record is in a checkpoint of this segment
 
     def before_update(self, batch: Batch) -> None:
+        self.trained.begin_update(self.fit.state)
         if self._examples is None:
             self._examples = self.fit.state.position.examples
         if self.careful and self.is_first:
