@@ -5,8 +5,9 @@
 then ranks add up gradients in another order, and weights of rows have double precision. Losses and
 noise scales of ranks were recorded again when they began to travel in double precision. Noise
 scales, and runs that follow the noise, were recorded again when rows began to be compared, and when
-filters took the place of averages; the models of runs that only watch have not changed by it. Runs with dropout in this process were
-recorded again when every update began to seed its own random numbers.
+filters took the place of averages; the models of runs that only watch have not changed by it. Runs
+with dropout in this process were recorded again when every update began to seed its own random
+numbers.
 """
 
 from __future__ import annotations

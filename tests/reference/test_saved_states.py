@@ -1,8 +1,8 @@
 """States that the version before the redesign saved are read, and the runs end as they would have.
 
 See ``saved_states.py`` for how they were made. Noise scales, and the runs of NoiseScale
-and NormTest, were recorded again when rows began to be compared. Those with dropout go on with other masks, since
-every update seeds its own random numbers.
+and NormTest, were recorded again when rows began to be compared. Those with dropout go on with
+other masks, since every update seeds its own random numbers.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from accelerando._engine.comm.exchange import Memory
 from accelerando._engine.comm.gradient_noise import RankNorms, part_norms
 from accelerando._engine.comm.process_group import BucketSums, LostContact, ProcessGroup
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
+from accelerando._engine.hints import no_graph, one_number
 from accelerando._engine.micro_batch import couples_rows
 from accelerando.exceptions import UnsupportedError
 
@@ -274,8 +275,6 @@ class DDPAllReduce(SingleProcess):
 
     def backward(self, loss: torch.Tensor, mass: float, *, last: bool) -> None:
         if loss.dim():
-            from accelerando._engine.hints import one_number
-
             loss = one_number(loss)
         if not self.carrier.entered:
             raise UnsupportedError(
@@ -333,8 +332,7 @@ class DDPAllReduce(SingleProcess):
         self._missing = {id(p) for p in self._learnable if not self._held or p.grad is None}
 
     def drop_unused(self, zeros: Sequence[torch.Tensor]) -> None:
-        hook = self.hook
-        asked = zeros
+        hook, asked = self.hook, zeros
         if hook is not None and hook.remembers:  # what it held back is sent for unused ones, too
             asked = self._learnable
         if not asked and self._learnable:
@@ -345,8 +343,6 @@ class DDPAllReduce(SingleProcess):
             self.group.all_reduce(used)
         unused = [p for p, ranks in zip(asked, used.tolist(), strict=True) if not ranks]
         if len(unused) == len(self._learnable):
-            from accelerando._engine.hints import no_graph
-
             raise no_graph(self._model.module)
         for parameter in unused:
             parameter.grad = None

@@ -256,7 +256,7 @@ class UpdateSeeds:
         import torch
 
         torch.default_generator.manual_seed(number)
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed_all(number)
         if self._seeded is not None:
             self._drawn, self._seeded = self._seeded != _positions(), None
@@ -271,8 +271,8 @@ class UpdateSeeds:
 
 def _positions() -> tuple[Any, ...]:
     """Return what changes when somebody draws from NumPy's or Python's generator."""
-    name, key, *place = np.random.get_state()
-    return name, key.tobytes(), *place, random.getstate()
+    _, key, *place = np.random.get_state(legacy=True)
+    return np.asarray(key).tobytes(), *place, random.getstate()
 
 
 @contextmanager
