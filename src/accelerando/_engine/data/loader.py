@@ -287,7 +287,7 @@ def check_repeatable(feed: LoaderFeed) -> None:
             "A row of the data set is another one when it is read again, with the same random "
             "numbers: it depends on how often rows have been read, on a clock, or on a generator "
             "that only the data set knows, or it keeps what it drew when it was read first; and "
-            "every rank has a data set of its own. Let a row depend on its "
+            "every rank has its own data set. Let a row depend on its "
             "number and on what __getitem__ draws from torch.rand, numpy.random or random; or "
             "train in this process (client=None)."
         )
