@@ -23,6 +23,8 @@ better; it shows that it runs.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -146,18 +148,28 @@ def variance(updates: Any) -> list[float]:
     return [float(before[:half].mean()), float(before[half:].mean())]
 
 
-def summary(name: str, runs: list[dict]) -> dict[str, Any]:
-    """Return means over the seeds."""
+def means(name: str, runs: list[dict]) -> dict[str, Any]:
+    """Return the numbers that every way has, over the seeds."""
     best = [max(run["accuracy"]) for run in runs]
-    row: dict[str, Any] = {
+    return {
         "way": name,
         "best_accuracy": mean(best),
         "deviation": float(np.std(best, ddof=1)) if len(best) > 1 else None,
         "train_loss": mean(run["train_loss"] for run in runs),
         "updates": runs[0]["updates"],
-        "synchronisations": None,
-        "megabytes": None,
     }
+
+
+def cells(row: dict[str, Any]) -> list[Any]:
+    """Return the first cells of a row of the table."""
+    apart = "" if row["deviation"] is None else f" ± {row['deviation']:.2%}"
+    best, loss = f"{row['best_accuracy']:.2%}{apart}", f"{row['train_loss']:.4f}"
+    return [row["way"], best, loss, row["updates"]]
+
+
+def summary(name: str, runs: list[dict]) -> dict[str, Any]:
+    """Return means over the seeds."""
+    row = {**means(name, runs), "synchronisations": None, "megabytes": None}
     if runs[0]["synchronisations"] is not None:
         row["megabytes"] = mean(run["megabytes"] for run in runs)
         row["synchronisations"] = mean(run["synchronisations"] for run in runs)
@@ -189,14 +201,47 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     }
 
 
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    made = parser(__doc__ or "")
+def options(description: str, *, epochs: int, ranks: int) -> argparse.ArgumentParser:
+    """Return a parser with the options of all benchmarks of averaging, and these defaults."""
+    made = parser(description)
     made.add_argument("--cifar", type=Path, metavar="FILE", help="CIFAR-10 as an npz file")
     made.add_argument("--seeds", type=int, help="runs of each way (default: 3)")
-    made.add_argument("--epochs", type=int, help="of each run (default: 40)")
+    made.add_argument("--epochs", type=int, help=f"of each run (default: {epochs})")
     made.add_argument("--lr", type=float, default=0.1)
-    made.add_argument("--ranks", type=int, default=16)
+    made.add_argument("--ranks", type=int, default=ranks)
+    return made
+
+
+def load(args: argparse.Namespace) -> Images:
+    """Return the images that the options name."""
+    try:
+        return as_images(read_cifar(args.cifar)) if args.cifar else fashion_mnist(args.data)
+    except NoDataError as error:
+        raise SystemExit(str(error)) from error
+
+
+def run_each(
+    ways: dict[str, dict], about: str, args: argparse.Namespace, train_once: Callable[..., dict]
+) -> Iterator[tuple[str, list[dict]]]:
+    """Yield the name of each way and its runs, one for each seed; those in the cache are kept.
+
+    `about` is the part of the keys of the cache that says how long and on what runs train.
+    """
+    cache = Cache(args.cache)
+    for name, way in ways.items():
+        runs = []
+        for seed in range(args.seeds or (1 if args.quick else 3)):
+            key = f"{name}/{seed}/{about}"
+            if key not in cache:
+                cache[key] = train_once(way, seed=seed)
+            runs.append(cache[key])
+            console.print(f"{name}, seed {seed}: {max(cache[key]['accuracy']):.4f}")
+        yield name, runs
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    made = options(__doc__ or "", epochs=40, ranks=16)
     made.add_argument("--rows", type=int, help="of a rank's batch (default: 128)")
     made.add_argument("--width", type=int, help="channels of the first layer (default: 16)")
     made.add_argument("--periods", type=int, nargs="+", default=[2, 4, 8, 16])
@@ -207,34 +252,21 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     torch.set_num_threads(1)
-    quick = args.quick
-    try:
-        images = as_images(read_cifar(args.cifar)) if args.cifar else fashion_mnist(args.data)
-    except NoDataError as error:
-        raise SystemExit(str(error)) from error
+    quick, images = args.quick, load(args)
     if quick:
         images = Images(*(part[: 1280 if k < 2 else 500] for k, part in enumerate(images)))
         args.periods, args.rates = [4], [1, 4]
     epochs = args.epochs or (4 if quick else 40)
     rows, width = args.rows or (8 if quick else 128), args.width or (4 if quick else 16)
-    seeds = range(args.seeds or (1 if quick else 3))
-    cache = Cache(args.cache)
-    table = []
-    for name, way in ways(args, args.ranks, rows, epochs).items():
-        runs = []
-        for seed in seeds:
-            about = f"{quick}/{bool(args.cifar)}/{args.lr}/{args.ranks}/{rows}/{width}"
-            key = f"{name}/{seed}/{epochs}/{about}"
-            if key not in cache:
-                cache[key] = train(way, images, epochs, args.lr, width, seed)
-            runs.append(cache[key])
-            console.print(f"{name}, seed {seed}: {max(cache[key]['accuracy']):.4f}")
-        table.append(summary(name, runs))
+    about = f"{epochs}/{quick}/{bool(args.cifar)}/{args.lr}/{args.ranks}/{rows}/{width}"
+    once = partial(train, images=images, epochs=epochs, lr=args.lr, width=width)
+    every = dict(run_each(ways(args, args.ranks, rows, epochs), about, args, once))
+    table = [summary(name, runs) for name, runs in every.items()]
     show(table)
     module = Network(images.x_train.shape[1], width)
     module(images.x_train[:2])
     settings = {
-        "epochs": epochs, "seeds": len(seeds), "lr": args.lr, "ranks": args.ranks,
+        "epochs": epochs, "seeds": len(every["small batch"]), "lr": args.lr, "ranks": args.ranks,
         "rows_per_rank": rows, "parameters": count_parameters(module),
         "examples": len(images.x_train), "data": "CIFAR-10" if args.cifar else "Fashion-MNIST",
         "paper": PAPER,
@@ -248,14 +280,10 @@ def show(table: list[dict[str, Any]]) -> None:
     shown = []
     for row in table:
         halves = row.get("variance_of_halves", [None, None])
-        apart = row["deviation"]
         met = row["synchronisations"]
         shown.append(
             [
-                row["way"],
-                f"{row['best_accuracy']:.2%}" + (f" ± {apart:.2%}" if apart is not None else ""),
-                f"{row['train_loss']:.4f}",
-                row["updates"],
+                *cells(row),
                 None if met is None else f"{met:.0f}",
                 None if met is None else f"{row['megabytes']:,.1f}",
                 *(None if half is None else f"{half:.3g}" for half in halves),

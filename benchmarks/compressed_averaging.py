@@ -17,29 +17,16 @@ to say which is better; it shows that it runs.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from functools import partial
 from statistics import mean
 from typing import Any
 
-import numpy as np
 import torch
 
-from _cifar import as_images, read_cifar
-from _common import (
-    Cache,
-    Images,
-    NoDataError,
-    console,
-    fashion_mnist,
-    output_path,
-    parser,
-    print_table,
-    write,
-)
+from _common import Images, output_path, print_table, write
 from accelerando.compress import QSGD, Atomo, ErrorFeedback, HalfPrecision, TopK
 from accelerando.sync import AdaptiveAveraging, OuterOptimizer, PeriodicAveraging
-from averaging_quality import train
+from averaging_quality import cells, load, means, options, run_each, train
 
 FULL = "FULLSGD"
 
@@ -71,72 +58,34 @@ def ways(ranks: int, rows: int) -> dict[str, dict[str, Any]]:
 
 def summary(name: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return means over the seeds."""
-    best = [max(run["accuracy"]) for run in runs]
     return {
-        "way": name,
-        "best_accuracy": mean(best),
-        "deviation": float(np.std(best, ddof=1)) if len(best) > 1 else None,
-        "train_loss": mean(run["train_loss"] for run in runs),
-        "updates": runs[0]["updates"],
+        **means(name, runs),
         "averagings": mean(run["synchronisations"] for run in runs),
         "megabytes": mean(run["megabytes"] for run in runs),
     }
 
 
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    made = parser(__doc__ or "")
-    made.add_argument("--cifar", type=Path, metavar="FILE", help="CIFAR-10 as an npz file")
-    made.add_argument("--seeds", type=int, help="runs of each way (default: 3)")
-    made.add_argument("--epochs", type=int, help="of each run (default: 8)")
-    made.add_argument("--lr", type=float, default=0.1)
-    made.add_argument("--ranks", type=int, default=8)
-    return made.parse_args()
-
-
 def main() -> None:
-    args = arguments()
+    args = options(__doc__ or "", epochs=8, ranks=8).parse_args()
     torch.set_num_threads(1)
-    quick = args.quick
-    try:
-        images = as_images(read_cifar(args.cifar)) if args.cifar else fashion_mnist(args.data)
-    except NoDataError as error:
-        raise SystemExit(str(error)) from error
+    quick, images = args.quick, load(args)
     size = 1280 if quick else 20_000
     images = Images(*(part[: size if k < 2 else size // 2] for k, part in enumerate(images)))
-    epochs, rows, width = args.epochs or (2 if quick else 8), 16 if quick else 64, 8
-    seeds = range(args.seeds or (1 if quick else 3))
-    cache = Cache(args.cache)
-    table = []
-    for name, way in ways(args.ranks, rows).items():
-        runs = []
-        for seed in seeds:
-            key = f"{name}/{seed}/{epochs}/{quick}/{bool(args.cifar)}/{args.lr}/{args.ranks}"
-            if key not in cache:
-                cache[key] = train(way, images, epochs, args.lr, width, seed)
-            runs.append(cache[key])
-            console.print(f"{name}, seed {seed}: {max(cache[key]['accuracy']):.4f}")
-        table.append(summary(name, runs))
+    epochs, rows = args.epochs or (2 if quick else 8), 16 if quick else 64
+    about = f"{epochs}/{quick}/{bool(args.cifar)}/{args.lr}/{args.ranks}"
+    once = partial(train, images=images, epochs=epochs, lr=args.lr, width=8)
+    every = dict(run_each(ways(args.ranks, rows), about, args, once))
+    table = [summary(name, runs) for name, runs in every.items()]
     whole = table[0]["megabytes"]
     shown = []
     for row in table:
         row["fewer"] = whole / row["megabytes"]
-        apart = row["deviation"]
-        shown.append(
-            [
-                row["way"],
-                f"{row['best_accuracy']:.2%}" + (f" ± {apart:.2%}" if apart is not None else ""),
-                f"{row['train_loss']:.4f}",
-                row["updates"],
-                f"{row['averagings']:.0f}",
-                f"{row['megabytes']:,.1f}",
-                f"{row['fewer']:.1f}",
-            ]
-        )
+        sent = f"{row['averagings']:.0f}", f"{row['megabytes']:,.1f}", f"{row['fewer']:.1f}"
+        shown.append([*cells(row), *sent])
     columns = ["", "best test accuracy", "training loss", "updates", "exchanges", "MB", "fewer"]
     print_table("Compressed averaging", columns, shown)
     settings = {
-        "epochs": epochs, "seeds": len(seeds), "lr": args.lr, "ranks": args.ranks,
+        "epochs": epochs, "seeds": len(every[FULL]), "lr": args.lr, "ranks": args.ranks,
         "rows_per_rank": rows, "examples": len(images.x_train),
         "data": "CIFAR-10" if args.cifar else "Fashion-MNIST",
     }  # fmt: skip
