@@ -1,7 +1,12 @@
 """Panels of a training run: losses, batch sizes, learning rates and the legend."""
 
+import re
+
+import pandas as pd
+import pytest
+
 from accelerando import plot
-from accelerando.plot._panels import Line, outcome_name
+from accelerando.plot._panels import Line, outcome_name, updates_of
 from tests.plot.test_training import frame, labels
 
 
@@ -44,3 +49,26 @@ def test_runs_with_equal_rates_stay_visible():
     panel = plot.training(frame(), frame()).axes[7]
     widths = [curve.get_linewidth() for curve in panel.lines if len(curve.get_xdata()) > 1]
     assert widths[0] > widths[1]
+
+
+class Fitted:
+    def updates_frame(self):
+        return pd.DataFrame({"update": [1], "loss": [0.5]})
+
+
+def test_updates_are_those_of_an_estimator_or_a_frame():
+    found = updates_of("X", Fitted(), ("update", "loss"))
+    assert updates_of("X", found, ("update",)) is found
+
+
+@pytest.mark.parametrize(
+    ("run", "sentence"),
+    [
+        (5, "X must be a net or its updates_frame(). Got int instead."),
+        (Fitted(), "Got Fitted without 'ranks', 'bytes' instead."),
+        (pd.DataFrame({"bytes": [1]}), "Got DataFrame without 'ranks' instead."),
+    ],
+)
+def test_what_has_no_such_updates_is_refused(run, sentence):
+    with pytest.raises(TypeError, match=re.escape(sentence)):
+        updates_of("X", run, ("ranks", "bytes"), "a net")

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from accelerando.plot._panels import updates_of
 from accelerando.plot._style import COLORS, INK, canvas, clean, headline, log_if_wide
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_COUNTS = ("averagings", "synchronisations")  # the second in frames of earlier versions
 
 
 def averaging(run: Any, *, title: str | None = None, figure: Any = None) -> Figure:
@@ -45,15 +44,11 @@ def averaging(run: Any, *, title: str | None = None, figure: Any = None) -> Figu
     >>> [panel.get_ylabel() for panel in plot.averaging(frame).axes]
     ['spread S_k before an averaging', 'period (updates)']
     """
-    frame = run.updates_frame() if callable(getattr(run, "updates_frame", None)) else run
-    columns = frame.columns if isinstance(frame, pd.DataFrame) else ()
-    count = next((name for name in _COUNTS if name in columns), None)
-    if count is None:
-        raise TypeError(
-            "The 'run' parameter of averaging must be an estimator that was fitted with an "
-            "averaging strategy of accelerando.sync, or its updates_frame(). Got "
-            f"{type(run).__name__} without a column 'averagings' instead."
-        )
+    if isinstance(run, pd.DataFrame):  # perhaps of an earlier version
+        run = run.rename(columns={"synchronisations": "averagings"})
+    fitted = "an estimator that was fitted with an averaging strategy of accelerando.sync"
+    needed = ("averagings", "period", "spread")
+    frame = updates_of("The 'run' parameter of averaging", run, needed, fitted)
     drift, label = _drift(frame)
     figure = canvas(figure, 8.0, 3.2)
     upper, lower = figure.subplots(1, 2)
@@ -63,7 +58,7 @@ def averaging(run: Any, *, title: str | None = None, figure: Any = None) -> Figu
     lower.step(frame["update"], frame["period"], color=COLORS[1], lw=1.4, where="post")
     lower.set_ylabel("period (updates)")
     lower.set_ylim(bottom=0)
-    times = int(frame[count].iloc[-1])
+    times = int(frame["averagings"].iloc[-1])
     lower.annotate(
         f"{times} averagings", (0.98, 0.04), xycoords="axes fraction", ha="right", color=INK
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
+from accelerando.plot._panels import updates_of
 from accelerando.plot._style import COLORS, INK, canvas, clean, headline
 
 if TYPE_CHECKING:
@@ -90,15 +89,8 @@ def communication(
 
 def _per_update(label: str, run: Any) -> dict[str, float]:
     """Return the bytes and the parts of the seconds of a mean update."""
-    frame = run.updates_frame() if callable(getattr(run, "updates_frame", None)) else run
-    if not isinstance(frame, pd.DataFrame) or not {"seconds", "bytes", "wait_seconds"} <= set(
-        frame
-    ):
-        raise TypeError(
-            f"runs[{label!r}] must be an estimator that was fitted with client=, or its "
-            f"updates_frame(). Got {type(run).__name__} without the columns 'bytes' and "
-            "'wait_seconds' instead."
-        )
+    fitted = "an estimator that was fitted with client="
+    frame = updates_of(f"runs[{label!r}]", run, ("seconds", "bytes", "wait_seconds"), fitted)
 
     def mean(name: str) -> float:
         return float(frame[name].mean()) if name in frame else 0.0

@@ -46,6 +46,35 @@ class Line(NamedTuple):
     high: pd.DataFrame | None = None
 
 
+def updates_of(
+    what: str, run: Any, needed: Sequence[str], fitted: str = "a fitted estimator"
+) -> pd.DataFrame:
+    """Return the frame of updates of an estimator, or a frame that is one.
+
+    Parameters
+    ----------
+    what : str
+        The argument, as the subject of the message: "The 'run' parameter of signals".
+    run : object
+        What the user passed.
+    needed : sequence of str
+        Columns that it must have.
+    fitted : str
+        The estimators that have them.
+    """
+    frame = run.updates_frame() if callable(getattr(run, "updates_frame", None)) else run
+    columns = frame.columns if isinstance(frame, pd.DataFrame) else ()
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        without = f" without {', '.join(map(repr, missing))}" if len(columns) else ""
+        raise TypeError(
+            f"{what} must be {fitted} or its updates_frame(). Got {type(run).__name__}{without} "
+            "instead."
+        )
+    found: pd.DataFrame = frame
+    return found
+
+
 def draw_outcome(
     panel: Axes, kind: str, score: str | None, axis: tuple[str, str], lines: Sequence[Line]
 ) -> None:

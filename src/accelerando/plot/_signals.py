@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from accelerando._validation import parameter_error
+from accelerando.plot._panels import updates_of
 from accelerando.plot._style import COLORS, canvas, clean, headline, label_ends, log_if_wide
 
 if TYPE_CHECKING:
@@ -60,12 +61,7 @@ def signals(
     >>> [panel.get_ylabel() for panel in plot.signals(frame).axes]
     ['loss', 'noise scale']
     """
-    frame = run.updates_frame() if callable(getattr(run, "updates_frame", None)) else run
-    if not isinstance(frame, pd.DataFrame) or "update" not in frame.columns:
-        raise TypeError(
-            "The 'run' parameter of signals must be a fitted estimator or its updates_frame(). Got "
-            f"{type(run).__name__} instead."
-        )
+    frame = updates_of("The 'run' parameter of signals", run, ("update",))
     chosen = _chosen(frame, names)
     columns = min(3, len(chosen))
     rows = math.ceil(len(chosen) / columns)

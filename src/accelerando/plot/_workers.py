@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from accelerando._validation import check_integer
+from accelerando.plot._panels import updates_of
 from accelerando.plot._style import COLORS, clean, headline, integer_ticks, label_ends, single_panel
 
 if TYPE_CHECKING:
@@ -47,12 +47,7 @@ def workers(
     >>> [line.get_ydata().tolist() for line in panel.lines]
     [[1.0, 4.0], [1, 2]]
     """
-    frame = run.updates_frame() if callable(getattr(run, "updates_frame", None)) else run
-    if not isinstance(frame, pd.DataFrame) or not {"seconds", "batch_size", "ranks"} <= set(frame):
-        raise TypeError(
-            "The 'run' parameter of workers must be a fitted estimator or its updates_frame(). Got "
-            f"{type(run).__name__} instead."
-        )
+    frame = updates_of("The 'run' parameter of workers", run, ("seconds", "batch_size", "ranks"))
     rows: Any = examples_per_worker or getattr(run, "examples_per_worker", None)
     check_integer("workers", "examples_per_worker", rows)
     fewest, most = (getattr(run, name, None) for name in ("min_workers", "max_workers"))
