@@ -60,18 +60,11 @@ def _add_serve(commands: Any) -> None:
         help="folder, experiment.yaml, or Salmon's init.yaml (default: those in the database)",
     )
     serve.add_argument("--items", type=Path, help="ZIP file, CSV file or folder with the items")
-    serve.add_argument(
-        "--database",
-        metavar="URL",
-        help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE (default: the environment "
-        "variable ACCELERANDO_DATABASE, or crowd.sqlite next to the first experiment)",
-    )
+    _add_url(serve, "crowd.sqlite next to the first experiment")
     serve.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; 127.0.0.1 is this computer only"
     )
-    serve.add_argument(
-        "--port", type=int, default=8421, help="port to listen on; 0 is any free port"
-    )
+    _add_port(serve)
     serve.add_argument("--processes", type=int, default=1, help="number of web processes")
     serve.add_argument(
         "--no-worker",
@@ -103,9 +96,7 @@ def _add_demo(commands: Any) -> None:
         description="Serve an experiment about colors on this computer, with simulated "
         "participants. Ctrl-C ends it and deletes its data.",
     )
-    demo.add_argument(
-        "--port", type=int, default=8421, help="port to listen on; 0 is any free port"
-    )
+    _add_port(demo)
     demo.add_argument("--people", type=int, default=12, help="simulated participants at a time")
     demo.add_argument("--answers", type=int, default=4000, help="number of simulated answers")
     demo.add_argument("--seed", type=int, default=0, help="seed of the simulated participants")
@@ -249,11 +240,21 @@ def _add_database(parser: Any) -> None:
     parser.add_argument(
         "directory", type=Path, nargs="?", help="folder with crowd.sqlite (default: this one)"
     )
+    _add_url(parser, "the folder's crowd.sqlite")
+
+
+def _add_url(parser: Any, otherwise: str) -> None:
     parser.add_argument(
         "--database",
         metavar="URL",
         help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE (default: the environment "
-        "variable ACCELERANDO_DATABASE, or the folder's crowd.sqlite)",
+        f"variable ACCELERANDO_DATABASE, or {otherwise})",
+    )
+
+
+def _add_port(parser: Any) -> None:
+    parser.add_argument(
+        "--port", type=int, default=8421, help="port to listen on; 0 is any free port"
     )
 
 
