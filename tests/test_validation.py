@@ -95,5 +95,5 @@ def test_a_missing_setting_and_settings_without_a_piece_are_refused():
 
 @pytest.mark.parametrize("given", [None, 3.5, Other, Other()])
 def test_anything_else_is_refused(given):
-    with pytest.raises(TypeError, match=r"shape must be a piece. Got .* instead."):
+    with pytest.raises(TypeError, match=r"'shape' parameter must be a piece. Got .* instead."):
         piece(given)

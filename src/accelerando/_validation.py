@@ -240,7 +240,9 @@ def as_piece(
         hint = ""
         if isinstance(given, type):
             hint = f" {given.__name__} is a class of another kind."
-        raise TypeError(f"{parameter} must be {allowed}. Got {given!r} instead.{hint}")
+        raise TypeError(
+            f"The '{parameter}' parameter must be {allowed}. Got {given!r} instead.{hint}"
+        )
     return piece
 
 

@@ -31,5 +31,7 @@ def test_wrong_settings_are_named(compression, params, message):
 
 @pytest.mark.parametrize("wrong", ["qsgd", 4, int])
 def test_other_things_are_refused(wrong):
-    with pytest.raises(TypeError, match=r"compression must be a codec of accelerando.compress"):
+    with pytest.raises(
+        TypeError, match=r"'compression' parameter must be a codec of accelerando.compress"
+    ):
         as_compressor(wrong)

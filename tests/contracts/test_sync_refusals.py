@@ -28,7 +28,7 @@ class OwnStep(type(classifier())):
 @pytest.mark.parametrize(
     ("params", "error", "message"),
     [
-        ({"sync": 4}, TypeError, "sync must be a strategy of accelerando.sync"),
+        ({"sync": 4}, TypeError, "'sync' parameter must be a strategy of accelerando.sync"),
         ({"sync": None, "sync__period": 4}, ValueError, "but sync=None"),
         ({"sync": PeriodicAveraging}, ValueError, "needs more sync__x parameters"),
         ({"sync": PeriodicAveraging, "sync__p": 4}, ValueError, "has no parameter 'p'"),

@@ -50,7 +50,11 @@ PARAMETERS = [
     ({"worker_timeout": -1.0}, ValueError, "'worker_timeout' .* above 0"),
     ({"data": "scatter"}, ValueError, "'data' .* 'replicate' or 'shard'. Got 'scatter'"),
     ({"client": "tcp://a:1"}, TypeError, "'client' .* must be a distributed.Client, or None"),
-    ({"iterator_train": list}, UnsupportedError, "iterator_train must be torch's DataLoader"),
+    (
+        {"iterator_train": list},
+        UnsupportedError,
+        "'iterator_train' parameter must be torch's DataLoader",
+    ),
     (
         {"virtual_ranks": 2, "client": FakeClient()},
         UnsupportedError,

@@ -69,7 +69,7 @@ class OwnStep:
 def test_what_cannot_work_is_said_before(digits):
     with pytest.raises(UnsupportedError, match="client"):
         net_of(compression=PowerSGD()).fit(*digits)
-    with pytest.raises(TypeError, match="compression must be"):
+    with pytest.raises(TypeError, match="'compression' parameter must be"):
         net_of(compression="qsgd").fit(*digits)
     net = net_of(compression=QSGD())
     own = type("Own", (OwnStep, type(net)), {})(

@@ -72,7 +72,9 @@ def test_what_a_loader_cannot_do_is_said_before_training(line):
     X, y = line
     with pytest.raises(UnsupportedError, match="iterator_train__batch_sampler decides"):
         regressor(iterator_train__batch_sampler=[[0, 1]]).fit(X, y)
-    with pytest.raises(UnsupportedError, match="iterator_train must be torch's DataLoader"):
+    with pytest.raises(
+        UnsupportedError, match="'iterator_train' parameter must be torch's DataLoader"
+    ):
         regressor(iterator_train=list).fit(X, y)
 
 

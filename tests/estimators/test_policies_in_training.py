@@ -249,8 +249,8 @@ def test_an_unknown_signal_is_an_error_with_the_known_ones(line):
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"policies": NoiseScale()}, TypeError, r"policies must be a list"),
-        ({"monitors": LossTrend()}, TypeError, r"monitors must be a list"),
+        ({"policies": NoiseScale()}, TypeError, r"'policies' parameter must be a list"),
+        ({"monitors": LossTrend()}, TypeError, r"'monitors' parameter must be a list"),
         ({"monitors": [LossTrend]}, TypeError, r"Pass an instance: LossTrend\(\)"),
         ({"monitors": [LossTrend(), LossTrend(5)]}, ValueError, "Two of the monitors"),
         ({"monitors": [ParameterSpread()]}, UnsupportedError, "always have the same parameters"),

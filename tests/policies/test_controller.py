@@ -306,10 +306,15 @@ class Parts(Monitor):
         ([LossTrend(), LossTrend()], [], ValueError, "yield the signal 'loss_average'"),
         ([Loss()], [], ValueError, "signal 'loss', or it is one of those that every fit has"),
         ([], [PlateauPolicy(signal="fun")], UnknownSignalError, "needs the signal 'fun'"),
-        (LossTrend(), [], TypeError, r"monitors must be a list.*write monitors=\[...\]"),
-        ([], LinearScaling(), TypeError, "policies must be a list"),
+        (
+            LossTrend(),
+            [],
+            TypeError,
+            r"'monitors' parameter must be a list.*write monitors=\[...\]",
+        ),
+        ([], LinearScaling(), TypeError, "'policies' parameter must be a list"),
         ([LossTrend], [], TypeError, r"Pass an instance: LossTrend\(\)"),
-        (["loss"], [], TypeError, "monitors must hold monitors"),
+        (["loss"], [], TypeError, "'monitors' parameter must be a list of monitors"),
     ],
 )
 def test_what_cannot_work_is_said_before_training(monitors, policies, error, message):

@@ -52,10 +52,10 @@ def test_what_a_batch_size_may_be(given, params, policies):
         (64, {"delay": 2}, ValueError, r"batch_size__delay.*but batch_size=64"),
         (GeoDamp, {"dely": 2}, ValueError, r"no parameter 'dely'. Did you mean 'delay'\?.*Its par"),
         (Constant, {"initial": 2}, ValueError, "Its parameters: batch_size__size"),
-        ("64", None, TypeError, "batch_size must be an integer of at least 1, -1"),
-        (6.5, None, TypeError, "batch_size must be"),
-        (None, None, TypeError, "batch_size must be"),
-        (True, None, TypeError, "batch_size must be"),
+        ("64", None, TypeError, "'batch_size' parameter must be an integer of at least 1, -1"),
+        (6.5, None, TypeError, "'batch_size' parameter must be"),
+        (None, None, TypeError, "'batch_size' parameter must be"),
+        (True, None, TypeError, "'batch_size' parameter must be"),
     ],
 )
 def test_what_is_no_batch_size_says_so(given, params, error, message):
@@ -71,7 +71,9 @@ def test_functions_and_instances_are_policies():
     assert as_policy(NoiseScale()) == NoiseScale()
     with pytest.raises(TypeError, match=r"Pass an instance: NoiseScale\(\)"):
         as_policy(NoiseScale)
-    with pytest.raises(TypeError, match=r"policies must be a list of policies.*Got 3 instead"):
+    with pytest.raises(
+        TypeError, match=r"'policies' parameter must be a list of policies.*Got 3 instead"
+    ):
         as_policy(3)
 
 

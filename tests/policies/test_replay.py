@@ -227,7 +227,7 @@ def test_what_is_missing_is_named():
         (lambda: replay(GeoDamp(), FRAME.iloc[:0]), ValueError, "has no row"),
         (lambda: replay(GeoDamp(), [1.0, 2.0]), TypeError, "mapping of columns"),
         (lambda: replay([], FRAME), ValueError, "at least one policy"),
-        (lambda: replay("all", FRAME), TypeError, "batch_size must be"),
+        (lambda: replay("all", FRAME), TypeError, "'batch_size' parameter must be"),
         (lambda: replay(PeriodicAveraging, FRAME), TypeError, "an instance of PeriodicAveraging"),
         (lambda: replay(8, FRAME, updates_per_epoch=0), ValueError, "'updates_per_epoch' param"),
     ],

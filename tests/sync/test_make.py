@@ -19,7 +19,7 @@ def test_what_sync_may_be():
 @pytest.mark.parametrize(
     ("given", "params", "error", "message"),
     [
-        (4, {}, TypeError, "sync must be a strategy of accelerando.sync"),
+        (4, {}, TypeError, "'sync' parameter must be a strategy of accelerando.sync"),
         (None, {"period": 4}, ValueError, "but sync=None"),
         (PeriodicAveraging, {}, ValueError, "needs more sync__x parameters"),
         (PeriodicAveraging, {"p": 4}, ValueError, "no parameter 'p'.*sync__period"),

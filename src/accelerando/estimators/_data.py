@@ -117,8 +117,8 @@ def combine_weights(sample_weight: Any, class_weight: Any, y: Any, X: Any = None
         raise ValueError("class_weight needs y, the classes of the examples; got y=None.")
     if not (class_weight == "balanced" or isinstance(class_weight, Mapping)):
         raise ValueError(
-            f"class_weight must be 'balanced' or a dictionary of weights by class. Got "
-            f"{class_weight!r} instead."
+            "The 'class_weight' parameter of fit must be 'balanced' or a dictionary of weights by "
+            f"class. Got {class_weight!r} instead."
         )
     try:
         by_class = compute_sample_weight(class_weight, to_numpy(y))
@@ -146,8 +146,8 @@ def training_weights(sample_weight: Any, n_given: int, dataset: Any) -> torch.Te
         weights = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(
-            f"sample_weight must be one number per example. Got {sample_weight!r} instead; class "
-            "weights are class_weight=."
+            "The 'sample_weight' parameter of fit must be one number per example. Got "
+            f"{sample_weight!r} instead; class weights are class_weight=."
         ) from None
     if weights.shape != (n_given,):
         raise ValueError(

@@ -90,8 +90,9 @@ def check_iterator(iterator: Any) -> None:
         inspect.signature(iterator).bind(None, batch_size=1)
     except (TypeError, ValueError):
         raise UnsupportedError(
-            "iterator_train must be torch's DataLoader, a subclass of it, or a function of a data "
-            f"set and batch_size= that returns batches. Got {iterator!r}."
+            "The 'iterator_train' parameter must be torch's DataLoader, a subclass of it, or a "
+            "function of a data set and batch_size= that returns batches. Got "
+            f"{iterator!r} instead."
         ) from None
 
 

@@ -387,7 +387,8 @@ def _listed(name: str, given: Any) -> list[Any]:
     if isinstance(given, list | tuple):
         return list(given)
     raise TypeError(
-        f"{name} must be a list, even of one. Got {given!r} instead; write {name}=[...]."
+        f"The '{name}' parameter must be a list, even of one. Got {given!r} instead; write "
+        f"{name}=[...]."
     )
 
 
@@ -395,4 +396,5 @@ def _checked_monitor(monitor: Any) -> Monitor:
     if isinstance(monitor, Monitor):
         return monitor
     hint = f" Pass an instance: {monitor.__name__}()." if isinstance(monitor, type) else ""
-    raise TypeError(f"monitors must hold monitors of accelerando.monitor; got {monitor!r}.{hint}")
+    allowed = "a list of monitors of accelerando.monitor"
+    raise TypeError(f"The 'monitors' parameter must be {allowed}. Got {monitor!r} instead.{hint}")
