@@ -240,8 +240,26 @@ def test_fewer_rows_are_tried_if_a_module_cannot_take_all():
 
 def test_modules_that_are_known_need_no_look():
     assert is_known_to_be_by_row(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
-    assert not is_known_to_be_by_row(nn.Sequential(nn.Softmax(dim=0)))
     assert not is_known_to_be_by_row(Statistics())
+
+
+@pytest.mark.parametrize(
+    ("layer", "known"),
+    [
+        (nn.Flatten(), True),
+        (nn.Flatten(2), True),
+        (nn.Flatten(0), False),
+        (nn.Flatten(-2), False),  # of a matrix, all of it
+        (nn.Softmax(dim=1), True),
+        (nn.Softmax(dim=0), False),
+        (nn.Softmax(), False),  # of three dimensions, over the rows
+        (nn.LogSoftmax(dim=1), True),
+        (nn.LogSoftmax(dim=-1), False),
+    ],
+    ids=repr,
+)
+def test_layers_of_other_dimensions_than_that_of_the_rows_are_known(layer, known):
+    assert is_known_to_be_by_row(nn.Sequential(nn.Linear(2, 2), layer)) is known
 
 
 class CountsCalls(nn.Linear):

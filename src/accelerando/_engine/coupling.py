@@ -59,6 +59,7 @@ _BY_ROW = {
     nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
 }
 # fmt: on
+_FROM_DIMENSION = {nn.Flatten: "start_dim", nn.Softmax: "dim", nn.LogSoftmax: "dim"}  # 0: of rows
 
 
 def rows_to_compare(model: Model) -> int:
@@ -72,10 +73,20 @@ def is_known_to_be_by_row(module: nn.Module) -> bool:
 
     Examples
     --------
-    >>> is_known_to_be_by_row(nn.Sequential(nn.Linear(2, 2), nn.Tanh()))
+    >>> is_known_to_be_by_row(nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Tanh()))
     True
+    >>> is_known_to_be_by_row(nn.Softmax(dim=0))
+    False
     """
-    return all(type(part) in _BY_ROW and not is_altered(part) for part in module.modules())
+    return all(_is_by_row(part) and not is_altered(part) for part in module.modules())
+
+
+def _is_by_row(layer: nn.Module) -> bool:
+    kind = type(layer)
+    if kind in _FROM_DIMENSION:
+        # A negative dimension may be that of the rows.
+        return bool((getattr(layer, _FROM_DIMENSION[kind]) or 0) > 0)
+    return kind in _BY_ROW
 
 
 class Rows(NamedTuple):
@@ -140,7 +151,7 @@ def find_coupling(
         rows = len(leaves(X)[0])
         if rows < 2:
             return None
-        # Odd numbers of rows in both parts, so that rows that belong together are torn apart.
+        # Odd numbers of rows in both parts, so that rows that belong to each other are separated.
         cut = max(1, rows * 5 // 8)
         cut += rows > 2 and rows % 2 == 0 and cut % 2 == 0
         parts = cut_rows([X, y], [0, cut, rows])
@@ -223,12 +234,12 @@ def _compare(
         return "buffers", np.inf
     if 0.0 in shares:
         return None, 0.0
-    difference = _apart(whole, found, shares)
+    difference = _difference(whole, found, shares)
     joined = concatenate([part.y_pred for part in found]) if _joinable(found) else whole.y_pred
     same = len(leaves(joined)) == len(leaves(whole.y_pred)) and not differ(
         leaves(whole.y_pred), leaves(joined)
     )
-    remembered = _apart(after_whole, [after_part], [1.0])
+    remembered = _difference(after_whole, [after_part], [1.0])
     if same and remembered > difference:
         # What the rows before left behind, such as a running mean, has changed the loss.
         return "buffers", remembered
@@ -237,7 +248,7 @@ def _compare(
     return ("loss" if same else "module"), difference
 
 
-def _apart(whole: Found, found: Sequence[Found], shares: Sequence[float]) -> float:
+def _difference(whole: Found, found: Sequence[Found], shares: Sequence[float]) -> float:
     """Return how far loss and gradient of some rows are from the sums of those of the parts."""
     losses = [share * part.loss.double() for share, part in zip(shares, found, strict=True)]
     everything = torch.stack([whole.loss.double(), *losses])
@@ -253,8 +264,8 @@ def _apart(whole: Found, found: Sequence[Found], shares: Sequence[float]) -> flo
         share * norm(part.gradient)
         for share, part in zip([1.0, *shares], [whole, *found], strict=True)
     )
-    apart = norm([a.double() - b for a, b in zip(whole.gradient, combined, strict=True)])
-    return max(difference, apart / size if size > 1e-300 else 0.0)
+    distance = norm([a.double() - b for a, b in zip(whole.gradient, combined, strict=True)])
+    return max(difference, distance / size if size > 1e-300 else 0.0)
 
 
 def _joinable(found: Sequence[Found]) -> bool:
