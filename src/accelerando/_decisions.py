@@ -56,8 +56,8 @@ class Signals(Mapping[str, float]):
     * ``batch_size``: as carried out, within ``max_batch_size`` and the training set. Policies in
       ``policies=`` see the size of the next update as decided so far, the policy in
       ``batch_size=`` the size of the last update.
-    * ``wanted_batch_size``: the wish, before ``max_batch_size`` is applied; at most the training
-      set. Policies in ``policies=`` that multiply the size or scale with it read this one.
+    * ``wanted_batch_size``: as decided, before ``max_batch_size`` is applied; at most the
+      training set. Policies in ``policies=`` that multiply the size or scale with it read this one.
     * ``lr``, ``momentum`` (or the first beta), ``beta2``: of the first parameter group for the next
       update, as decided so far, without the factors ``lr_scale``.
     * ``ranks``, ``period`` (updates between two averagings), ``spread`` (of the replicas, if they

@@ -121,10 +121,10 @@ class Bounds(NamedTuple):
 
     def seen(self, decision: Decision) -> dict[str, float]:
         """Return the signals that a decision changes for the policies after it."""
-        seen, wish = momenta(decision.momentum, decision.betas), decision.batch_size
-        if wish is not None:
+        seen, wanted = momenta(decision.momentum, decision.betas), decision.batch_size
+        if wanted is not None:
             caps = {"max_batch_size": self.max_batch_size, "n_examples": self.n_examples}
-            seen |= {"batch_size": float(cap(wish, 1.0, **caps)[0]), "wanted_batch_size": wish}
+            seen |= {"batch_size": float(cap(wanted, 1.0, **caps)[0]), "wanted_batch_size": wanted}
         if decision.lr is not None:
             seen["lr"] = decision.lr
         if decision.period is not None:

@@ -289,7 +289,7 @@ def rejoin(state: TrainState, strategy: Averaging, group: Summing, *, has_replic
     if isinstance(rule, Average) and replicas.center:  # one rank is left: it continues from there
         _continue_from(replicas, replicas.center)
         replicas.center, replicas.center_memory, averaging.since = [], [], 0
-    if averaging.since == 0 or isinstance(rule, Pull):  # with a center replicas stay apart
+    if averaging.since == 0 or isinstance(rule, Pull):  # with a center replicas differ
         return
     _continue_from(replicas, mean_of(replicas, group, counts=has_replica))
     if isinstance(rule, Average):

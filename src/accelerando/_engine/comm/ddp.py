@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from accelerando._engine.state import TrainState
     from accelerando.compress import Compressor
 
-# The tail's numbers: the loss, the share of the batch's mass, the wish to pause. With monitors or
+# The tail's numbers: the loss, the share of the batch's mass, a request to pause. With monitors or
 # policies there are more: whether this rank has rows, the squared norm of its gradient, the seconds
 # of the update before and those it waited, and the fingerprint of its plan.
 _FEW, _ALL, _SQUARE = 3, 8, 4

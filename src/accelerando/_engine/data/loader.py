@@ -165,21 +165,21 @@ class SeededItems(Dataset[Any]):
         self.where = torch.zeros(2, dtype=torch.int64)  # seed and epoch, also for processes that
         if workers:  # persist
             self.where.share_memory_()  # type: ignore[no-untyped-call]
-        self.together = _reads_together(dataset) and self._is_the_same_apart()
+        self.reads_lists = _has_getitems(dataset) and self._lists_equal_items()
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "dataset": Carried(self.dataset), "where": self.where, "together": self.together
+            "dataset": Carried(self.dataset), "where": self.where, "reads_lists": self.reads_lists
         }  # fmt: skip
 
-    def _is_the_same_apart(self) -> bool:
+    def _lists_equal_items(self) -> bool:
         """Return True if rows that are read together are those that are read one by one."""
         rows = [0, len(self.dataset) - 1]
         try:
-            self.together = False
-            apart = [checksum(item) for item in self.__getitems__(rows)]
-            self.together = True
-            return [checksum(item) for item in self.__getitems__(rows)] == apart
+            self.reads_lists = False
+            single = [checksum(item) for item in self.__getitems__(rows)]
+            self.reads_lists = True
+            return [checksum(item) for item in self.__getitems__(rows)] == single
         except Exception:
             return True  # training raises it, too, and explains it
 
@@ -192,7 +192,7 @@ class SeededItems(Dataset[Any]):
 
     def __getitems__(self, rows: list[int]) -> list[Any]:
         seed, epoch = self.where.tolist()
-        if self.together:
+        if self.reads_lists:
             with Draws(seed, epoch, rows[0])():
                 found: list[Any] = self.dataset.__getitems__(rows)
             return found
@@ -204,7 +204,7 @@ class SeededItems(Dataset[Any]):
         return items
 
 
-def _reads_together(dataset: Any) -> bool:
+def _has_getitems(dataset: Any) -> bool:
     """Return True if a data set has ``__getitems__``; a Subset has it for the one inside."""
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
