@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 import torch
-from skorch.callbacks import PassthroughScoring
+from skorch.callbacks import EpochTimer
 
 from accelerando.demo import _train
 
@@ -59,6 +59,6 @@ def test_ctrl_c_ends_the_demo_and_not_only_one_run(monkeypatch):
     def stop(self, net, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(PassthroughScoring, "on_epoch_end", stop)
+    monkeypatch.setattr(EpochTimer, "on_epoch_end", stop)
     with pytest.raises(KeyboardInterrupt):
         _train.train(range(1))

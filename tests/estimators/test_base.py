@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from skorch.callbacks import EpochScoring, PassthroughScoring
+from skorch.history import History
 from torch import nn
 
 from accelerando.batch_size import GeoDamp, RadaDamp
 from accelerando.compress import QSGD, TernGrad
-from accelerando.estimators._base import PIECES, ConfiguredNet, seed_from
+from accelerando.estimators._base import PIECES, ConfiguredNet, EpochAverage, seed_from
 from accelerando.estimators._parameters import OURS
 from accelerando.sync import PeriodicAveraging
 from tests.nets import MLP, classifier, parameters_of, regressor
@@ -200,3 +202,54 @@ def test_seeds_from_generators_and_from_pytorch():
     torch.manual_seed(1)
     assert seed_from(None) == first
     assert first[1] is False
+
+
+# -- averages over an epoch ------------------------------------------------------------------------
+
+
+class FakeNet:
+    def __init__(self, epochs):
+        self.history = History([{"batches": [dict(row) for row in rows]} for rows in epochs])
+
+
+def losses(epochs, seed=0):
+    """Return rows of batches as skorch writes them: of training, then of validation."""
+    rng = np.random.default_rng(seed)
+    return [
+        [
+            {f"{kind}_loss": float(rng.normal()), f"{kind}_batch_size": int(rng.integers(1, 9))}
+            for kind in ["train"] * 7 + ["valid"] * valid
+        ]
+        for valid in epochs
+    ]
+
+
+@pytest.mark.parametrize(("name", "on_train"), [("train_loss", True), ("valid_loss", False)])
+@pytest.mark.parametrize("lower", [True, False, None])
+def test_the_average_of_an_epoch_is_that_of_skorch_bit_for_bit(name, on_train, lower):
+    given = {"name": name, "on_train": on_train, "lower_is_better": lower}
+    epochs = losses([3, 0, 2])
+    rows = []
+    for callback in (PassthroughScoring(**given), EpochAverage(**given)):
+        callback.initialize()
+        found = []
+        for count in range(1, len(epochs) + 1):
+            net = FakeNet(epochs[:count])
+            callback.on_epoch_end(net)
+            found.append({k: v for k, v in net.history[-1].items() if k != "batches"})
+        rows.append((found, callback.best_score_))
+    assert rows[0] == rows[1]
+    assert len(rows[0][0][0]) == (1 if lower is None else 2)
+
+
+def test_only_the_averages_of_skorch_are_replaced():
+    class Own(PassthroughScoring):
+        pass
+
+    own, scoring = Own("a"), EpochScoring("accuracy")
+    assert EpochAverage.instead_of(own) is own
+    assert EpochAverage.instead_of(scoring) is scoring
+    kinds = {name: type(one) for name, one in classifier().get_default_callbacks()}
+    assert (kinds["train_loss"], kinds["valid_loss"]) == (EpochAverage, EpochAverage)
+    net = classifier(callbacks__train_loss__lower_is_better=False).initialize()
+    assert dict(net.callbacks_)["train_loss"].lower_is_better is False

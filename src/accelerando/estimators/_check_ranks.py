@@ -43,6 +43,7 @@ from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse, is_mean_over_rows, may_broadcast
 from accelerando._engine.runtime.process import Draws
 from accelerando._engine.trial import changed_by_forward
+from accelerando.estimators._base import EpochAverage
 from accelerando.estimators._check_strategy import check_measures
 from accelerando.estimators._epoch_table import EpochTable
 from accelerando.estimators._skorch import acts, criterion_of, has_custom_loss, module_of, overrides
@@ -305,7 +306,7 @@ def check_callbacks(net: Any) -> None:
 
 
 # These read the history, and no parameters.
-_READERS = (EpochTimer, PassthroughScoring, PrintLog, EpochTable, ProgressBar)
+_READERS = (EpochTimer, PassthroughScoring, EpochAverage, PrintLog, EpochTable, ProgressBar)
 
 
 def needs_model(net: Any, fit: Fit) -> bool:
