@@ -231,8 +231,7 @@ class PostponedSaves:
 class CallbackHooks:
     """skorch's history and callbacks, the progress line, checkpoints and Ctrl-C around an update.
 
-    Checkpoints are written every `checkpoint_every` updates. Ctrl-C takes effect between two
-    updates.
+    Checkpoints are written after `every` updates. Ctrl-C takes effect between two updates.
     """
 
     progress: Progress | None = None
