@@ -38,18 +38,9 @@ html_theme = "furo"
 html_title = "accelerando"
 
 # The reference has one page per object; autosummary writes them into docs/api/. The pages of these
-# classes show methods, also inherited ones.
+# classes show members.
 autosummary_context = {
     "shown_members": {
-        "accelerando.NeuralNet": [
-            "partial_fit",
-            "set_params",
-            "history_frame",
-            "updates_frame",
-            "signals",
-            "save_state",
-            "load_state",
-        ],
         "accelerando.NeuralNetClassifier": ["fit"],
         "accelerando.NeuralNetBinaryClassifier": ["fit"],
         "accelerando.NeuralNetRegressor": ["fit"],
@@ -77,7 +68,18 @@ autosummary_context = {
             "ranks_wanted",
         ],
         "accelerando.search.HyperbandSearchCV": ["fit", "stop"],
-    }
+    },
+    "inherited_methods": {
+        "accelerando.NeuralNet": [
+            "partial_fit",
+            "set_params",
+            "history_frame",
+            "updates_frame",
+            "signals",
+            "save_state",
+            "load_state",
+        ],
+    },
 }
 
 PROJECTS = {
