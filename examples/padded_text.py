@@ -21,7 +21,7 @@ def numbers(text: str) -> torch.Tensor:
 
 
 class Texts(Dataset):
-    """Texts as numbers of words, with a label if there is one."""
+    """Texts as numbers of words, with their labels."""
 
     def __init__(self, texts: list[str], labels: list[int]) -> None:
         self.texts, self.labels = texts, labels
@@ -36,7 +36,7 @@ class Texts(Dataset):
 def padded(rows: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Join the rows of a batch; short texts end with zeros."""
     texts, labels = zip(*rows, strict=True)
-    return pad_sequence(list(texts), batch_first=True), torch.tensor(labels)
+    return pad_sequence(texts, batch_first=True), torch.tensor(labels)
 
 
 class MeanOfWords(nn.Module):
@@ -61,7 +61,6 @@ net = NeuralNetClassifier(
     train_split=None,
     iterator_train__collate_fn=padded,
     iterator_valid__collate_fn=padded,
-    classes=[0, 1],
     random_state=0,
     verbose=0,
 )

@@ -19,7 +19,7 @@ def workers(
 ) -> Figure:
     """Draw the workers that each batch was worth, and the ranks that trained, over time.
 
-    The batch is worth ⌈batch size / `examples_per_worker`⌉ workers, within the bounds of the
+    The batch is worth ⌈batch size / examples_per_worker⌉ workers, within the bounds of the
     estimator. There are fewer ranks while workers start, or if the cluster has no more.
 
     Parameters
