@@ -129,7 +129,7 @@ class Language(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, CHARACTERS))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # Places of every row, so that gradients of single rows can be told apart.
+        # Places of every row, so that gradients of single rows can be distinguished.
         places = torch.arange(x.shape[1]).expand(x.shape)
         return self.head(self.layers(self.characters(x) + self.places(places))).transpose(1, 2)
 

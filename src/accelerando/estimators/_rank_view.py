@@ -1,4 +1,4 @@
-"""What the user's code finds on a rank: history, position and attributes as on the driver.
+"""The net that the user's code finds on a rank: history, position, attributes as on the driver.
 
 Callbacks that act on gradients, and ``get_loss`` or ``infer`` of a subclass, may read the net. What
 they change there themselves, such as a counter, stays on the rank.
