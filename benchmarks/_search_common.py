@@ -30,9 +30,13 @@ def publish(name: str, payload: dict, *packages: str) -> None:
 
 def _shown(words: list[str]) -> list[str]:
     """Leave out where this machine keeps its files."""
-    if "--cache" in words:
-        at = words.index("--cache")
-        return [*words[:at], *words[at + 2 :]]
+    for option in ("--cache", "--traces"):
+        if option in words:
+            at = words.index(option)
+            words = [*words[:at], *words[at + 2 :]]
+    if "--data" in words:
+        at = words.index("--data") + 1
+        words = [*words[:at], "DIR", *words[at + 1 :]]
     return words
 
 

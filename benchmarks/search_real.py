@@ -14,12 +14,14 @@ Compared are the best validation score over five seeds, and the seconds until th
 of the better peer is reached. The full run takes about 35 minutes on two idle cores. It can be
 done in parts: with ``--traces FILE`` every search is kept in the file as soon as it has ended, and
 is not run again. ``--task`` and ``--seed`` choose what one part runs, such as one seed of one task,
-which takes two to three minutes. The results are written after each seed of a task, from all that
-the file holds. On a busy machine ``--limit 100000`` leaves only the budget of calls, so that the
-scores, but not the seconds, are those of an idle machine.
+which takes two to three minutes, and ``--minutes`` starts no search that could end later. All tasks
+have one seed before one has two, and the order of the searches rotates with the seed, so that what
+the machine does meanwhile favors none. The results are written after each seed of a task, from all
+that the file holds. On a busy machine ``--limit 100000`` leaves only the budget of calls, so that
+the scores, but not the seconds, are those of an idle machine.
 
     python benchmarks/search_real.py --data DIR [--quick] [--traces FILE] [--task NAME] [--seed N]
-                                     [--limit SECONDS]
+                                     [--limit SECONDS] [--minutes MINUTES]
 """
 
 from __future__ import annotations
@@ -309,10 +311,12 @@ class Traces:
         return [{"task": task, "seeds": len(complete), **row} for row in compare(traces)]
 
 
-def run_seed(task: Task, seed: int, traces: Traces, client, began: float) -> None:
-    """Run the searches of one seed that have not ended before."""
+def run_seed(task: Task, seed: int, traces: Traces, client, began: float, end: float) -> None:
+    """Run the searches of one seed that have not ended before, and that end before `end`."""
     max_iter, seconds = traces.settings["max_iter"], traces.settings["limit"]
-    todo = [name for name in SEARCHES if traces.key(task.name, seed, name) not in traces.of]
+    names = [*SEARCHES]
+    rotated = names[seed % len(names) :] + names[: seed % len(names)]
+    todo = [name for name in rotated if traces.key(task.name, seed, name) not in traces.of]
     if not todo:
         return
     plan = HyperbandSearchCV(task.estimator, task.distributions, max_iter=max_iter)
@@ -321,6 +325,8 @@ def run_seed(task: Task, seed: int, traces: Traces, client, began: float) -> Non
         warm = clone(task.estimator).partial_fit
         client.submit(warm, *task.train, workers=[worker], pure=False).result()
     for name in todo:
+        if time.time() + seconds > end:
+            return
         trace = SEARCHES[name](task, seed, max_iter, calls, seconds, client)
         traces.add(traces.key(task.name, seed, name), trace)
         after = f"{best(trace):.4f} after {trace[-1][0]:.1f} s" if trace else "no score in time"
@@ -345,6 +351,12 @@ def main() -> None:
         metavar="SECONDS",
         help="of each search; by default 60, or 6 if quick",
     )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="of all searches; the rest is left for later",
+    )
     options = parser.parse_args()
     max_iter, seconds, seeds = (9, 6.0, [0]) if options.quick else (27, 60.0, [0, 1, 2, 3, 4])
     seconds = seconds if options.limit is None else options.limit
@@ -356,6 +368,7 @@ def main() -> None:
         parser.error(f"--seed must be one of {seeds}. Got {options.seed} instead.")
     traces = Traces(options.traces, {"max_iter": max_iter, "limit": seconds})
     began = time.time()
+    end = began + 60 * options.minutes
 
     def write() -> list[dict]:
         rows = [row for name in names for row in traces.rows(name, seeds)]
@@ -370,10 +383,10 @@ def main() -> None:
     ):
         for module in ("accelerando.search", "optuna", "_search_tasks"):
             client.run(__import__, module)  # not a cost of a search
-        for task in listed:
-            for seed in seeds:
+        for seed in seeds:
+            for task in listed:
                 if options.task in (None, task.name) and options.seed in (None, seed):
-                    run_seed(task, seed, traces, client, began)
+                    run_seed(task, seed, traces, client, began, end)
                     rows = write()
     shown = ("task", "search", "mean", "spread", "seconds_to_target", "seconds")
     print(table(list(shown), [[row[name] for name in shown] for row in rows]))
