@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelerando.search import _placement
+from accelerando._cluster.driver import chunks
 from accelerando.search._data import Chunk, ChunkGroup, Data, chunk_of_call
 from accelerando.search._placement import MANY_CALLS, Placement
 from accelerando.search._task import BoxedChunk, TaskContext
@@ -18,7 +18,7 @@ WHERE = {"workers": ["a", "b"], "allow_other_workers": True}
 
 @pytest.fixture(autouse=True)
 def _workers(monkeypatch):
-    monkeypatch.setattr(_placement, "where_ranks_can_be", lambda client: WHERE)
+    monkeypatch.setattr(chunks, "where_ranks_can_be", lambda client: WHERE)
 
 
 class FakeClient:

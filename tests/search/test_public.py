@@ -1,6 +1,8 @@
 """Public names of the package, and those that are deprecated."""
 
 import doctest
+import subprocess
+import sys
 
 import pytest
 
@@ -33,3 +35,17 @@ def test_the_docstring_of_simulate_describes_its_result():
     names |= set(SimulatedSearch.__annotations__)
     assert [name for name in names if name not in simulate.__doc__] == []
     assert doctest.testmod(accelerando.search).failed == 0
+
+
+def test_a_search_without_nets_does_not_import_torch():
+    """It takes more than a second and 150 MB in this process and on every worker."""
+    code = (
+        "import sys, numpy as np\n"
+        "from sklearn.linear_model import SGDClassifier\n"
+        "import accelerando.search._task\n"  # what a worker imports
+        "from accelerando.search import HyperbandSearchCV\n"
+        "X, y = np.arange(60.0)[:, None], np.arange(60) % 2\n"
+        "HyperbandSearchCV(SGDClassifier(), {'alpha': [1, 2]}, max_iter=3, client=None).fit(X, y)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 from sklearn.utils import indexable
 
-from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._sklearn import count_rows, is_arraylike, take_rows
 from accelerando.search._limits import compute, no_limit, results_of
 from accelerando.search._sizes import nbytes
@@ -248,6 +247,8 @@ def without_empty_groups(data: Data, client: Any, check: Callable[[], None] = no
         *groups, validation = compute(*data.groups, data.validation, check=check)
         groups = [groups[i] for i in _not_empty(map(rows_in, groups))]
         return Data(groups, [(i, 0) for i in range(len(groups))], validation)
+    from accelerando._cluster.driver.chunks import where_ranks_can_be  # imports PyTorch
+
     where = where_ranks_can_be(client) or {}
     held = client.compute(data.groups, **where)
     counted = results_of(client.map(rows_and_bytes, held, pure=False, **where), client, check)

@@ -33,7 +33,7 @@ def seed_generators(*numbers: int) -> None:
 
     Estimators without ``random_state``, such as skorch's nets, draw from the global generators.
     The threads of a process share them, so these estimators are repeatable only on workers with
-    one thread.
+    one thread. PyTorch is seeded from the call on after the one that imports it.
     """
     seed = hash(numbers) % (2**32 - 1)
     np.random.seed(seed)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from distributed import Client, Future
 
-from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._dask import send_to
 from accelerando.search._data import Data, chunk_of_call
 from accelerando.search._task import BoxedChunk, TaskContext
@@ -74,6 +73,8 @@ class Placement:
         that is lost with its worker fails, and the driver continues from a copy of the model.
         """
         if not self.blocks or any(future.status in LOST for future in self.blocks):
+            from accelerando._cluster.driver.chunks import where_ranks_can_be  # imports PyTorch
+
             where = where_ranks_can_be(self.client) or {}
             self.blocks = self.client.compute([self.data.validation, *self.data.groups], **where)
         return self.blocks

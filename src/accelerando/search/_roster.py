@@ -10,7 +10,6 @@ from typing import Any
 
 from distributed import Client, Future
 
-from accelerando._cluster.rank_task import Candidates
 from accelerando._dask import has_given_up, replace_lost_workers, show_demand, workers_of
 from accelerando.exceptions import ClusterError
 
@@ -83,6 +82,8 @@ class Roster:
     def __init__(self, client: Client, topic: str) -> None:
         self.client = client
         self.topic = topic
+        from accelerando._cluster.rank_task import Candidates  # imports PyTorch: not on workers
+
         self.candidates = Candidates(client, _warn)
         self.threads: dict[str, int] = {}
         self.facts: dict[str, Any] = {}
