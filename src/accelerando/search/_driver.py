@@ -22,6 +22,7 @@ from accelerando.search._halving import Job, Outcome, Step
 from accelerando.search._jobs import JobQueue
 from accelerando.search._sample import Observation, Sampler
 from accelerando.search._train import Report, Row, ScoringError, Slice, State
+from accelerando.search._unchanged import ChangedRowsError
 from accelerando.search._workers import Workers
 
 __all__ = ["Driver"]
@@ -265,7 +266,8 @@ class Driver:
     def _record_failure(self, model: Model, job: Job, report: Report, error: BaseException) -> None:
         """Score a model that raised an exception with ``error_score``."""
         self.last_error = error
-        if self.settings.error_score == "raise" or isinstance(error, ScoringError):
+        for_all = isinstance(error, ScoringError | ChangedRowsError)  # not of this model only
+        if self.settings.error_score == "raise" or for_all:
             error.add_note(f"The model had the parameters {model.params}.")
             raise error
         score = float(self.settings.error_score)

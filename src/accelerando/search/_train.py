@@ -24,6 +24,7 @@ from accelerando.search._generators import generators_restored, seed_generators
 from accelerando.search._halving import plateaued
 from accelerando.search._pipeline import copy_pipeline, is_pipeline, last_step, transform
 from accelerando.search._sizes import nbytes
+from accelerando.search._unchanged import unchanged
 
 __all__ = ["MAIN_METRIC", "Folds", "Report", "Row", "Slice", "State", "TrainingSpec"]
 __all__ += ["copy_estimator", "train_slice"]
@@ -225,12 +226,14 @@ class _SliceTraining:
         spec, part = self.spec, self.part
         rows = self.chunk(chunk_of_call(state.calls, spec.n_chunks, spec.seed))
         self.seed(spec.seed, part.model, state.calls)
+        call = partial(self.call, state.estimator, rows, spec.fit_params)
+        if spec.max_call_seconds is not None:
+            call = partial(_call_in_time, call, spec.max_call_seconds)
         before = time.perf_counter()
-        if spec.max_call_seconds is None:
-            self.call(state.estimator, rows, spec.fit_params)
+        if state.calls:
+            call()
         else:
-            call = partial(self.call, state.estimator, rows, spec.fit_params)
-            _call_in_time(call, spec.max_call_seconds)
+            unchanged("partial_fit", rows, call)
         after = time.perf_counter()
         state.calls += 1
         repeated = state.calls <= part.start  # the model's state had been lost
@@ -249,7 +252,11 @@ class _SliceTraining:
         """Score the model, and add a row unless the calls are repeated (`fitted_at` is None)."""
         spec = self.spec
         self.seed(spec.seed, self.part.model, -state.calls)
-        scores = _score(spec, state.estimator, self.validation)
+        if self.part.start:
+            scores = _score(spec, state.estimator, self.validation)
+        else:  # the first score of the model
+            score = partial(_score, spec, state.estimator, self.validation)
+            scores = unchanged("score", self.validation, score)
         if due:
             state.scores.append((state.calls, scores[spec.metric]))
         if fitted_at is None:
