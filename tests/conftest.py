@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 from collections import Counter
 
 # Read when NumPy, SciPy and PyTorch are loaded: one computing thread in this process and in those
@@ -25,6 +28,11 @@ from tests.start_warm import METHOD, start_workers_warm
 # PyTorch asks the name server for the name of every peer of a store, also of this machine. One that
 # drops questions, because many tests ask at once, costs five seconds each time.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+
+# Keys of checkpoints are not made in the home of who runs the tests.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="accelerando-tests-")
+    atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes of the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

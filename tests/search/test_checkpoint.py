@@ -21,9 +21,11 @@ from sklearn.base import clone
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.model_selection import cross_val_score
 
+from accelerando.exceptions import StateError
 from accelerando.search import AsyncHalvingSearchCV, HyperbandSearchCV
 from accelerando.search._checkpoint import Checkpoint
 from accelerando.search._records import read_records
+from accelerando.search._trust import TRUSTED
 
 from .estimators import Counter, Logged
 
@@ -112,7 +114,7 @@ def saved_calls(directory):
     path = directory / "log.pickle"
     slopes, calls = {}, set()
     with contextlib.suppress(FileNotFoundError), path.open("rb") as log:
-        for kind, *values in map(pickle.loads, read_records(log)):
+        for kind, *values in map(pickle.loads, read_records(log, None)):
             if kind == "params":
                 slopes[values[0]] = values[1]["slope"]
             elif kind == "end":
@@ -138,6 +140,9 @@ def test_a_directory_of_version_0_1_is_continued(data, tmp_path, monkeypatch):
     monkeypatch.setattr(
         Counter, "partial_fit", lambda model, X, y=None: made.append(1) or train(model, X, y)
     )
+    with pytest.raises(StateError, match=r"log\.pickle was not written with your key"):
+        HyperbandSearchCV(Counter(), space, checkpoint=directory, **options).fit(*data)
+    monkeypatch.setenv(TRUSTED, str(directory))
     with pytest.warns(UserWarning, match="written by version 0.1, which did not record the data"):
         resumed = HyperbandSearchCV(Counter(), space, checkpoint=directory, **options).fit(*data)
     np.testing.assert_array_equal(

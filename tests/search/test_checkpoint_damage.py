@@ -13,6 +13,7 @@ from accelerando.exceptions import StateError
 from accelerando.search import HyperbandSearchCV
 from accelerando.search._checkpoint import Checkpoint
 from accelerando.search._records import read_records, record, sole_record
+from accelerando.search._trust import TRUSTED, own_key
 
 from .estimators import Counter
 
@@ -40,7 +41,8 @@ def test_a_state_that_cannot_be_read_is_not_used(tmp_path):
     checkpoint = Checkpoint(tmp_path, {}, seed=0)
     assert checkpoint.state(0) is None  # and there is nothing to say
     path = tmp_path / "models" / "0.pickle"
-    for content in (b"", b"garbage", pickle.dumps("no state"), record(pickle.dumps("no state"))):
+    no_state = pickle.dumps("no state")
+    for content in (b"", b"garbage", no_state, record(no_state), record(no_state, own_key())):
         path.write_bytes(content)
         with pytest.warns(UserWarning, match=r"0\.pickle is damaged .* it is trained again"):
             assert checkpoint.state(0) is None
@@ -66,12 +68,15 @@ def ended_early(data, tmp_path):
     return tmp_path / "state", second, whole.cv_results_["test_score"]
 
 
-@pytest.mark.parametrize("place", ["mark", "length", "checksum", "check of the header", "payload"])
+@pytest.mark.parametrize(
+    "place", ["mark", "length", "checksum", "check of the header", "signature", "payload"]
+)
 def test_a_damaged_state_is_trained_again(data, ended_early, place):
     directory, search, expected = ended_early
     paths = list((directory / "models").iterdir())
     assert len(paths) > 1
-    position = {"mark": 1, "length": 9, "checksum": 15, "check of the header": 30, "payload": 60}
+    position = {"mark": 1, "length": 9, "checksum": 15, "check of the header": 46}
+    position |= {"signature": 50, "payload": 90}
     for path in paths:
         content = bytearray(path.read_bytes())
         content[position[place]] ^= 0x10
@@ -85,7 +90,7 @@ def test_a_damaged_state_is_trained_again(data, ended_early, place):
 def ends_of(log):
     """Return the positions at which the records of a log end."""
     with log.open("rb") as file:
-        return [file.tell() for _ in read_records(file)]
+        return [file.tell() for _ in read_records(file, own_key())]
 
 
 def test_a_damaged_record_is_refused_and_never_unpickled(data, ended_early, monkeypatch):
@@ -96,7 +101,7 @@ def test_a_damaged_record_is_refused_and_never_unpickled(data, ended_early, monk
     third = ends[-3]  # the last but two records are damaged in turn
     loads = pickle.loads
     loaded = []
-    for place in (1, 9, 15, 30, 33, ends[-2] - third - 1):
+    for place in (1, 9, 15, 46, 50, 81, ends[-2] - third - 1):
         damaged = bytearray(whole)
         damaged[third + place] ^= 0x10
         log.write_bytes(damaged)
@@ -107,7 +112,7 @@ def test_a_damaged_record_is_refused_and_never_unpickled(data, ended_early, monk
                 search.fit(*data)
         assert str(log) in str(error.value)
         assert f"truncate -s {third} {log}" in str(error.value)
-        assert [record(content) for content in loaded] == [
+        assert [record(content, own_key()) for content in loaded] == [
             whole[start:end] for start, end in zip([0, *ends], ends[:-2], strict=False)
         ]
         assert log.read_bytes() == damaged
@@ -125,7 +130,7 @@ def test_a_score_that_changed_on_the_disk_is_noticed(data, ended_early):
     with log.open("rb") as file:
         scores = [
             row["score"]
-            for kind, *values in map(pickle.loads, read_records(file))
+            for kind, *values in map(pickle.loads, read_records(file, own_key()))
             if kind == "end"
             for row in values[2]
         ]
@@ -163,20 +168,21 @@ def test_states_whose_log_is_gone_are_not_used(tmp_path):
     assert not state.exists()
 
 
-def without_checksums(directory):
-    """Write the files as versions without checksums did."""
+def without_checksums(directory, monkeypatch):
+    """Write the files as versions without checksums did, in a directory that the user trusts."""
+    monkeypatch.setenv(TRUSTED, str(directory))
     log = directory / "log.pickle"
     with log.open("rb") as file:
-        log_before = b"".join(read_records(file))
+        log_before = b"".join(read_records(file, own_key()))
     log.write_bytes(log_before)
     for path in (directory / "models").iterdir():
-        path.write_bytes(sole_record(path.read_bytes()))
+        path.write_bytes(sole_record(path.read_bytes(), own_key()))
 
 
 @pytest.mark.parametrize("torn", [0, 1, 7])
-def test_a_directory_without_checksums_gets_them(data, ended_early, torn):
+def test_a_directory_without_checksums_gets_them(data, ended_early, torn, monkeypatch):
     directory, search, expected = ended_early
-    without_checksums(directory)
+    without_checksums(directory, monkeypatch)
     log = directory / "log.pickle"
     with log.open("r+b") as file:
         file.truncate(log.stat().st_size - torn)
@@ -185,9 +191,9 @@ def test_a_directory_without_checksums_gets_them(data, ended_early, torn):
     assert ends_of(log)[-1] == log.stat().st_size
 
 
-def test_a_damaged_log_without_checksums_is_refused(data, ended_early):
+def test_a_damaged_log_without_checksums_is_refused(data, ended_early, monkeypatch):
     directory, search, _ = ended_early
-    without_checksums(directory)
+    without_checksums(directory, monkeypatch)
     log = directory / "log.pickle"
     damaged = log.read_bytes().replace(b"slope", b"sl\xff\xffe")
     log.write_bytes(damaged)
@@ -199,7 +205,7 @@ def test_a_damaged_log_without_checksums_is_refused(data, ended_early):
 def test_a_record_that_needs_a_missing_module_is_refused(tmp_path):
     Checkpoint(tmp_path, {}, seed=0).close()
     with (tmp_path / "log.pickle").open("ab") as log:
-        log.write(record(b"cno_such_module\nname\n."))
+        log.write(record(b"cno_such_module\nname\n.", own_key()))
     with pytest.raises(
         StateError, match=r"log\.pickle cannot be read \(ModuleNotFoundError: .*no_s"
     ):

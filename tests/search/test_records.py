@@ -16,7 +16,7 @@ from accelerando.search._records import (
 
 PAYLOADS = [b"the first", b"", b"x" * 300]
 FILE = b"".join(map(record, PAYLOADS))
-HEAD = 32  # bytes: 4 of the mark, 8 of the length, 16 and 4 of checksums
+HEAD = 80  # bytes: 4 of the mark, 8 of the length, 32 and 4 of checksums, 32 of the signature
 ENDS = [0, HEAD + 9, 2 * HEAD + 9, 3 * HEAD + 309]
 
 
@@ -40,6 +40,23 @@ def test_every_damaged_byte_is_noticed(bit):
         assert read == PAYLOADS[:number]
         assert error.value.start == ENDS[number]
         assert not is_plain(bytes(damaged))
+
+
+def test_a_record_with_the_signature_of_another_key_is_refused():
+    whole = record(b"state", b"mine")
+    assert sole_record(whole, b"mine") == sole_record(whole, None) == b"state"
+    for key in (b"", b"yours", b"mine" + bytes(1)):
+        with pytest.raises(DamagedError) as error:
+            sole_record(whole, key)
+        assert error.value.foreign
+    swapped = whole[:HEAD] + b"STATE"  # another payload under the same signature
+    with pytest.raises(DamagedError) as error:
+        sole_record(swapped, b"mine")
+    assert not error.value.foreign
+    header = record(b"STATE", b"yours")[: HEAD - 32]  # and with a checksum that fits
+    with pytest.raises(DamagedError) as error:
+        sole_record(header + whole[HEAD - 32 : HEAD] + b"STATE", b"mine")
+    assert error.value.foreign
 
 
 def test_a_file_that_was_cut_ends_with_its_last_whole_record():
@@ -83,8 +100,16 @@ def test_versions_without_checksums_refuse_a_file_with_them():
 
 def test_a_file_with_one_record_has_nothing_else():
     assert sole_record(record(b"state")) == b"state"
-    assert sole_record(pickle.dumps("state")) == pickle.dumps("state")
+    assert sole_record(pickle.dumps("state"), key=None) == pickle.dumps("state")
     whole = record(b"state")
-    for content in (b"", whole[:-1], whole + b"x", whole + whole, whole[1:], b"garbage"):
+    for content in (
+        b"",
+        pickle.dumps("state"),
+        whole[:-1],
+        whole + b"x",
+        whole + whole,
+        whole[1:],
+        b"garbage",
+    ):
         with pytest.raises(DamagedError):
             sole_record(content)

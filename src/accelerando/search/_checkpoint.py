@@ -27,6 +27,7 @@ from accelerando.search._records import (
     sole_record,
 )
 from accelerando.search._train import State
+from accelerando.search._trust import TRUSTED, is_trusted, own_key
 from accelerando.search._workers import Workers
 
 __all__ = ["Checkpoint"]
@@ -49,10 +50,12 @@ class Checkpoint:
     ``log.pickle`` is a sequence of pickles that only grows. The first record identifies the search.
     The others hold the parameters of each model and the scores of each finished job. ``models/``
     holds the latest state of every model that may still be needed. Every record and every state has
-    a checksum and is flushed to disk. If the process is killed while it writes a record, the next
-    start removes the incomplete record. A damaged record is refused, and a model whose state is
-    damaged is trained again; neither is unpickled. Only one search at a time can use a directory.
-    Directories without checksums, from earlier versions, get them when they are continued.
+    a checksum and a signature, and is flushed to disk. If the process is killed while it writes a
+    record, the next start removes the incomplete record. A damaged record is refused, and a model
+    whose state is damaged is trained again; neither is unpickled. Only one search at a time can use
+    a directory. What was not signed with the key of this user is refused, too, unless the directory
+    is in a folder that the user trusts. There, directories without checksums, from earlier
+    versions, get them when they are continued.
 
     A thread writes the ends of jobs, so that the search does not wait for the disk. What was not
     written when the process is killed is trained again.
@@ -71,9 +74,9 @@ class Checkpoint:
 
     Warnings
     --------
-    These files are pickles: whoever can write them can run code in the process that resumes.
-    Directories and files that belong to somebody else, or that everybody can write, are refused.
-    A directory that you copied from somebody else is yours: copy only what you trust.
+    These files are pickles, which can run any code when they are read. So nothing is unpickled that
+    was not signed with the key of this user (see :mod:`accelerando.search._trust`), and directories
+    and files that belong to somebody else, or that everybody can write, are refused.
     """
 
     def __init__(
@@ -84,6 +87,8 @@ class Checkpoint:
         former: Mapping[str, Any] | None = None,
     ) -> None:
         self.directory = Path(directory)
+        self._trusted = is_trusted(self.directory)
+        self._key = own_key(needed=not self._trusted)
         self._trust(self.directory, self.directory / "models", self.directory / "log.pickle")
         make_directory(self.directory / "models")
         self._lock = lock_file(self.directory / "lock")
@@ -153,13 +158,18 @@ class Checkpoint:
         with path.open("r+b") as log:
             plain = is_plain(log.read(3))
             log.seek(0)
+            if plain and not self._trusted:
+                raise self._foreign(path)
+            expected = None if self._trusted else self._key
             try:
-                for content in plain_records(log) if plain else read_records(log):
+                for content in plain_records(log) if plain else read_records(log, expected):
                     kind, *values = self._unpickled(content, path)
                     self._replay(kind, values)
-                    if plain:
+                    if self._trusted:
                         old.append(content)
             except DamagedError as error:
+                if error.foreign and not error.start:
+                    raise self._foreign(path) from error
                 cut = (
                     f", or cut the file there (truncate -s {error.start} {path}): the search then "
                 )
@@ -170,13 +180,32 @@ class Checkpoint:
                 ) from error
             if not plain:
                 log.truncate()  # the rest is a record that was not written to its end
-        if plain:
+        if plain or old:  # so that it can be continued without the trust
             with atomic_write(path) as log:
-                log.writelines(map(record, old))
+                log.writelines(record(content, self._key) for content in old)
+            self._sign_states()
+
+    def _sign_states(self) -> None:
+        for path in (self.directory / "models").glob("*.pickle"):
+            content = path.read_bytes()
+            with contextlib.suppress(DamagedError):
+                signed = record(sole_record(content, None), self._key)
+                if signed != content:
+                    with atomic_write(path) as file:
+                        file.write(signed)
+
+    def _foreign(self, path: Path) -> StateError:
+        return StateError(
+            f"checkpoint={str(self.directory)!r}: {path} was not written with your key. Somebody "
+            "else wrote it, or you did with an earlier version, on another computer or in another "
+            "container. It holds pickles, which can run any code when they are read. If you trust "
+            f"its content, set the environment variable {TRUSTED}={self.directory.resolve()}, "
+            "otherwise pass another directory."
+        )
 
     def _unpickled(self, content: bytes, path: Path) -> Any:
         try:
-            return pickle.loads(content)  # noqa: S301 — documented; it belongs to the user
+            return pickle.loads(content)  # noqa: S301 — signed by this user, or trusted
         except Exception as error:
             raise StateError(
                 f"checkpoint={str(self.directory)!r}: {path} cannot be read "
@@ -216,7 +245,7 @@ class Checkpoint:
     def _write(self, *records: tuple[Any, ...]) -> None:
         with (self.directory / "log.pickle").open("ab") as log:
             for values in records:
-                log.write(record(cloudpickle.dumps(values)))
+                log.write(record(cloudpickle.dumps(values), self._key))
             log.flush()
             os.fsync(log.fileno())
 
@@ -290,7 +319,7 @@ class Checkpoint:
             blob = None if one.model in self._dropped else one.pickled()
             if blob is not None:
                 with atomic_write(self._path(one.model)) as file:
-                    file.write(record(blob))
+                    file.write(record(blob, self._key))
             records.append(one.values)
         if records:
             self._write(*records)
@@ -315,7 +344,8 @@ class Checkpoint:
         path = self._path(model)
         self._trust(path)
         try:
-            loaded = pickle.loads(sole_record(path.read_bytes()))  # noqa: S301 — documented
+            content = sole_record(path.read_bytes(), None if self._trusted else self._key)
+            loaded = pickle.loads(content)  # noqa: S301 — signed by this user, or trusted
             if not isinstance(loaded, State):
                 raise TypeError(f"a {type(loaded).__name__}, not a state")
         except FileNotFoundError:

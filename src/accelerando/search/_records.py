@@ -1,13 +1,15 @@
-"""Records of a search's files: bytes with a length and a checksum.
+"""Records of a search's files: bytes with a length, a checksum and a signature.
 
-A record is a header, the checksum of the header, and the payload. The header has the length of the
-payload and its checksum. The header has its own checksum, so that a damaged length is not
-taken for a record that was not written to its end.
+A record is a header, the checksum of the header, its signature, and the payload. The header has the
+length of the payload and its checksum. The header has its own checksum, so that a damaged length is
+not taken for a record that was not written to its end. The signature depends on a key, so that
+nobody can write a record who does not have the key.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import io
 import os
 import pickletools
@@ -19,9 +21,11 @@ from typing import BinaryIO
 __all__ = ["DamagedError", "is_plain", "plain_records", "read_records", "record", "sole_record"]
 
 # A pickle of protocol 255: versions that know no checksums refuse the file and do not cut it.
-_MARK = b"\x80\xffR1"
-_HEADER = struct.Struct("<4sQ16s")  # the mark, the length of the payload, its checksum
+_MARK = b"\x80\xffR2"
+_HEADER = struct.Struct("<4sQ32s")  # the mark, the length of the payload, its checksum
 _CHECK = struct.Struct("<I")
+_SIGNATURE_BYTES = 32
+_HEAD_BYTES = _HEADER.size + _CHECK.size + _SIGNATURE_BYTES
 
 
 class DamagedError(ValueError):
@@ -31,15 +35,18 @@ class DamagedError(ValueError):
     ----------
     start : int
         The position of the first record that is damaged.
+    foreign : bool
+        Whether only the signature is wrong: the record was written with another key.
     """
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, *, foreign: bool = False) -> None:
         super().__init__(f"the record at byte {start} is not what was written")
         self.start = start
+        self.foreign = foreign
 
 
-def record(payload: bytes) -> bytes:
-    """Return a payload with its header.
+def record(payload: bytes, key: bytes = b"") -> bytes:
+    """Return a payload with its header, signed with `key`.
 
     Examples
     --------
@@ -48,25 +55,39 @@ def record(payload: bytes) -> bytes:
     >>> list(read_records(log))
     [b'one', b'two']
     """
-    checksum = hashlib.blake2b(payload, digest_size=16).digest()
-    header = _HEADER.pack(_MARK, len(payload), checksum)
-    return b"".join((header, _CHECK.pack(zlib.crc32(header)), payload))
+    header = _HEADER.pack(_MARK, len(payload), _checksum(payload))
+    return b"".join((header, _CHECK.pack(zlib.crc32(header)), _signature(header, key), payload))
 
 
-def read_records(file: BinaryIO) -> Iterator[bytes]:
+def _checksum(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=32).digest()
+
+
+def _signature(header: bytes, key: bytes) -> bytes:
+    return hashlib.blake2b(header, digest_size=_SIGNATURE_BYTES, key=key).digest()
+
+
+def read_records(file: BinaryIO, key: bytes | None = b"") -> Iterator[bytes]:
     """Yield the payloads of a file, and end before a record that the file does not have whole.
 
     After each payload, and at the end, ``file.tell()`` is the end of the records so far.
 
+    Parameters
+    ----------
+    file : file
+        The file.
+    key : bytes or None
+        With what the records were signed. None reads records with any signature.
+
     Raises
     ------
     DamagedError
-        If a header or a payload does not have its checksum.
+        If a header or a payload does not have its checksum, or if the signature is wrong.
     """
     while True:
         start = file.tell()
-        head = file.read(_HEADER.size + _CHECK.size)
-        if len(head) < _HEADER.size + _CHECK.size:
+        head = file.read(_HEAD_BYTES)
+        if len(head) < _HEAD_BYTES:
             break
         mark, length, checksum = _HEADER.unpack_from(head)
         (check,) = _CHECK.unpack_from(head, _HEADER.size)
@@ -75,8 +96,13 @@ def read_records(file: BinaryIO) -> Iterator[bytes]:
         payload = file.read(length)
         if len(payload) < length:
             break
-        if hashlib.blake2b(payload, digest_size=16).digest() != checksum:
+        if _checksum(payload) != checksum:
             raise DamagedError(start)
+        signed = head[-_SIGNATURE_BYTES:]
+        if key is not None and not hmac.compare_digest(
+            signed, _signature(head[: _HEADER.size], key)
+        ):
+            raise DamagedError(start, foreign=True)
         yield payload
     file.seek(start)
 
@@ -111,18 +137,20 @@ def plain_records(file: BinaryIO) -> Iterator[bytes]:
     file.seek(end)
 
 
-def sole_record(content: bytes) -> bytes:
-    """Return the payload of a file with one record, or a pickle that has no checksum.
+def sole_record(content: bytes, key: bytes | None = b"") -> bytes:
+    """Return the payload of a file with one record.
+
+    If `key` is None, a pickle without a checksum is returned as it is.
 
     Examples
     --------
     >>> sole_record(record(b"state"))
     b'state'
     """
-    if is_plain(content):
+    if key is None and is_plain(content):
         return content
     file = io.BytesIO(content)
-    payloads = list(read_records(file))
+    payloads = list(read_records(file, key))
     if len(payloads) != 1 or file.tell() < len(content):
         raise DamagedError(0)
     return payloads[0]
