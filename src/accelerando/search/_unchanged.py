@@ -63,4 +63,4 @@ def _checksum(value: Any) -> Any:
 def _of_array(array: Any) -> int | None:
     if array.dtype.hasobject or not array.dtype.itemsize:
         return None
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
