@@ -63,3 +63,31 @@ def test_nobody_writes_unchecked_style_into_that_attribute(text):
     assert "position" not in made
     assert "onclick" not in made
     assert clean_html(made) == made
+
+
+HOSTILE = ["<a ", "<!--", "<![", '<a b="', "<a b='\"", "<a b   ", "<b>", "</p>", "<", "&#"]
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_html_of_any_kind_is_read_in_one_pass(unit):
+    """The reader for the notices took minutes for 50 kB of "<a ", and raised on "<![".
+
+    With one look at each part this takes a moment, otherwise longer than a test may.
+    """
+    made, removed = cleaned(unit * 20_000)
+    assert cleaned(made) == (made, ())
+    assert made != unit * 20_000
+    assert len(removed) < 20
+
+
+def test_a_notice_names_tags_and_attributes_in_any_spelling():
+    text = (
+        "<!-- <i onload=x> --><B OnClick = 'a>b' title=1>x</B><SCRIPT>'<hr onload=y>'</SCRIPT >"
+        '<u/data-x="1"onload>y</u><!-- <s onload=z>'
+    )
+    assert set(cleaned(text)[1]) == {
+        "the attribute onclick of <b>",
+        "the tag <script>",
+        "the attribute data-x of <u>",
+        "the attribute onload of <u>",
+    }
