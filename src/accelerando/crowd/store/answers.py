@@ -11,9 +11,12 @@ from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.participants import Person
 from accelerando.crowd.store.schema import answer, participant, served
-from accelerando.crowd.store.serving import AsRow, ServedRow
+from accelerando.crowd.store.serving import AsRow, ServedRow, as_values
 
 __all__ = ["StoredAnswer", "newer", "take_answer"]
+
+# More of them in a session, without many answers, only use up the chosen queries of others.
+_MOST_SKIPS = 300
 
 _ONE = select(served).where(
     served.c.experiment_id == bindparam("experiment"), served.c.id == bindparam("query")
@@ -102,6 +105,8 @@ def take_answer(
         raise ApiError("finished", "This session has ended.", 409)
     if winner is None and not snapshot.frame.settings.skip:
         raise ApiError("bad_winner", "Queries of this experiment cannot be skipped.", 422)
+    if winner is None and person.skipped >= max(_MOST_SKIPS, 3 * person.answered):
+        raise ApiError("skips", "Too many queries of this session were skipped.", 409)
     if winner is not None and winner not in (row.left, row.right):
         raise ApiError(
             "bad_winner", f"The winner must be item {row.left} or item {row.right}.", 422
@@ -150,4 +155,4 @@ def _count(
         "outcome": outcome,
     }
     connection.execute(_COUNT, {"person": person.id, **{f"new_{k}": v for k, v in after.items()}})
-    return AsRow(**{**person._mapping, **after})  # type: ignore[return-value]
+    return AsRow(**{**as_values(person), **after})  # type: ignore[return-value]

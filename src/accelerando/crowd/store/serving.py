@@ -19,7 +19,7 @@ from accelerando.crowd.store.participants import Person
 from accelerando.crowd.store.places import room
 from accelerando.crowd.store.schema import participant, served
 
-__all__ = ["CHECK", "UNSHOWN", "AsRow", "ServedRow", "open_queries", "top_up"]
+__all__ = ["CHECK", "UNSHOWN", "AsRow", "ServedRow", "as_values", "open_queries", "top_up"]
 
 ServedRow = Row[Any]
 # Key of a participant's counts of items that did not load; samplers' names have no spaces.
@@ -297,6 +297,11 @@ class AsRow:
     def __init__(self, **values: Any) -> None:
         self._mapping = values
         self.__dict__.update(values)
+
+
+def as_values(row: Any) -> dict[str, Any]:
+    """Return the values of a row by their names, without SQLAlchemy's lookup of each name."""
+    return row._mapping if isinstance(row, AsRow) else dict(zip(row._fields, row, strict=True))
 
 
 def _plain(state: SamplerState) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.store.experiments import Snapshot
 from accelerando.crowd.store.participants import Person
 from accelerando.crowd.store.schema import participant, served
-from accelerando.crowd.store.serving import UNSHOWN, AsRow
+from accelerando.crowd.store.serving import UNSHOWN, AsRow, as_values
 
 __all__ = ["replace_query", "unshown_items"]
 
@@ -57,7 +57,7 @@ def replace_query(
         "practised": person.practised + (row.kind == "practice"),
     }
     connection.execute(update(participant).where(participant.c.id == person.id).values(**after))
-    return AsRow(**{**person._mapping, **after})  # type: ignore[return-value]
+    return AsRow(**{**as_values(person), **after})  # type: ignore[return-value]
 
 
 def unshown_items(connection: Connection, number: int) -> list[dict[str, int]]:
