@@ -1,12 +1,16 @@
 """The store itself: schema, migrations, archives, exports, numbers for the dashboard."""
 
+import contextlib
 import os
 import shutil
 import threading
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from accelerando.crowd.store import Store, experiments
+from accelerando.crowd.store import store as module
+from accelerando.crowd.store.errors import NoConnectionError, classify
 from accelerando.crowd.store.store import settle
 
 
@@ -100,3 +104,46 @@ def test_what_processes_left_in_the_log_of_sqlite_goes_into_the_file(tmp_path):
     with again.read() as connection:
         assert again.secret(connection) == secret
     again.close()
+
+
+def test_a_lock_of_another_program_is_not_waited_for_without_end(store, monkeypatch):
+    """PostgreSQL has no limit by default: a table that somebody locked stopped the service."""
+    if store.is_sqlite:
+        pytest.skip("SQLite has a limit of its own: tests/crowd/web/test_group_commit.py")
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.05)
+    other = Store(store.url)
+    with store.write() as connection:
+        connection.exec_driver_sql("LOCK TABLE participant IN EXCLUSIVE MODE")
+        with pytest.raises(DBAPIError) as raised, other.write() as mine:
+            mine.exec_driver_sql("LOCK TABLE participant IN EXCLUSIVE MODE")
+    assert classify(raised.value) == "locked"
+    with other.write(migrating=True) as mine:  # a migration elsewhere may take long
+        assert mine.exec_driver_sql("SHOW lock_timeout").scalar() == "0"
+    with other.write() as mine:
+        assert mine.exec_driver_sql("SHOW lock_timeout").scalar() == "50ms"
+        assert mine.exec_driver_sql("SHOW tcp_keepalives_idle").scalar() == "30"
+    other.close()
+
+
+def test_a_pool_without_free_connections_is_trouble_and_no_mistake_of_ours():
+    assert classify(NoConnectionError("QueuePool limit reached")) == "unreachable"
+
+
+@pytest.mark.parametrize(("rested", "fails"), [(0.0, False), (1e9, True)])
+def test_a_connection_that_rested_is_tried_before_it_is_used(store, monkeypatch, rested, fails):
+    """Connections in constant use are not asked each time; after one failure all are new."""
+    if store.is_sqlite:
+        pytest.skip("SQLite has no connections that somebody else closes")
+    monkeypatch.setattr(module, "_RESTED_SECONDS", rested)
+    with store.read() as connection:
+        number = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+    other = Store(store.url)
+    with other.write() as connection:
+        connection.exec_driver_sql(f"SELECT pg_terminate_backend({number}, 10000)")
+    other.close()
+    expected = pytest.raises(DBAPIError) if fails else contextlib.nullcontext()
+    with expected as raised, store.read() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+    assert not fails or classify(raised.value) == "unreachable"
+    with store.read() as connection:
+        assert connection.exec_driver_sql("SELECT 1").scalar() == 1

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
 
 import pytest
 from sqlalchemy import event, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from accelerando.crowd.store import Store
 from accelerando.crowd.store.errors import ApiError
@@ -207,3 +208,61 @@ def test_a_savepoint_that_fails_is_an_error_of_sqlalchemy(store):
     """Only those are classified: a full disk would be a 500."""
     with pytest.raises(DBAPIError), store.write() as connection:
         group_commit._execute(connection, "RELEASE SAVEPOINT that_is_not_there")
+
+
+class _Locked(sqlite3.OperationalError):
+    sqlite_errorcode = 5
+
+
+@pytest.mark.parametrize(("is_sqlite", "tries"), [(True, 1), (False, 3)])
+def test_a_lock_that_stays_is_waited_for_a_few_times_and_not_once_per_write(
+    tmp_path, monkeypatch, is_sqlite, tries
+):
+    """Fifty writes that each waited for a lock would take minutes, and later ones wait for them."""
+    store = _store(tmp_path)
+    writer, waited = GroupCommit(store), []
+
+    @contextlib.contextmanager
+    def locked(**_):
+        waited.append(1)
+        raise OperationalError("BEGIN", {}, _Locked("database is locked"))
+        yield
+
+    monkeypatch.setattr(store, "write", locked)
+    monkeypatch.setattr(store, "is_sqlite", is_sqlite)
+
+    async def ten():
+        loop = asyncio.get_running_loop()
+        writes = [group_commit._Write(_note, (n,), loop, loop.create_future()) for n in range(10)]
+        writer._n_queued = 10
+        writer._run_batch(writes, patient=True)
+        return await asyncio.gather(*(one.future for one in writes), return_exceptions=True)
+
+    found = asyncio.run(ten())
+    assert [type(error) for error in found] == 10 * [OperationalError]
+    assert len(waited) == tries
+    assert writer._n_queued == 0
+    writer.close()
+    store.close()
+
+
+def test_one_locked_row_fails_its_own_write_only(tmp_path):
+    store = _store(tmp_path)
+    writer = GroupCommit(store)
+
+    def fail(connection):
+        raise OperationalError("SELECT", {}, _Unavailable("lock timeout"))
+
+    async def three():
+        return await asyncio.gather(
+            writer.run(_note, 1), writer.run(fail), writer.run(_note, 2), return_exceptions=True
+        )
+
+    found = asyncio.run(three())
+    assert (found[0], type(found[1]), found[2]) == (1, OperationalError, 2)
+    writer.close()
+    store.close()
+
+
+class _Unavailable(Exception):
+    sqlstate = "53100"  # any trouble of this write

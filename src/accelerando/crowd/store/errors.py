@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from accelerando.exceptions import AccelerandoError
 
-__all__ = ["ApiError", "Trouble", "classify"]
+__all__ = ["ApiError", "NoConnectionError", "Trouble", "classify"]
 
 
 class ApiError(AccelerandoError):
@@ -65,6 +66,8 @@ _POSTGRES: dict[str, Trouble] = {
 
 def classify(error: BaseException) -> Trouble:
     """Return what is wrong with the database, from the codes of SQLite and PostgreSQL."""
+    if isinstance(error, NoConnectionError):  # all connections of the pool are in use for long
+        return "unreachable"
     if not isinstance(error, DBAPIError):
         return "other"
     code = getattr(error.orig, "sqlite_errorcode", None)

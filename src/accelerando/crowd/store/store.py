@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 
 from accelerando._extras import require
 from accelerando.crowd.store.errors import classify
@@ -36,6 +38,19 @@ _SENTENCES = {
 
 _BUSY_SECONDS = 30.0
 _MOMENT = 0.05  # seconds
+# PostgreSQL waits for ever by default: for a lock that another program holds, and for a server that
+# is not there any more without having closed its connections.
+_LOCK_SECONDS = 5.0
+# A connection that rested for longer is asked whether it still works before it is used. To ask each
+# time, as SQLAlchemy's pre-ping does, is a tenth of the messages of a loaded server.
+_RESTED_SECONDS = 1.0
+_TCP = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 _MIGRATION_LOCK = 715_202_606
 
 
@@ -109,13 +124,13 @@ class Store:
 
         SQLite has one writer at a time. With ``patient=False`` waiting for it ends after a moment
         with an error that :func:`classify` calls "locked". With ``migrating=True`` foreign keys are
-        not checked: SQLite cannot rebuild a table otherwise.
+        not checked, because SQLite cannot rebuild a table otherwise, and locks are waited for.
         """
         with self.engine.connect() as connection:
             if self.is_sqlite:
-                connection = connection.execution_options(
-                    immediate=True, patient=patient, migrating=migrating
-                )
+                connection = connection.execution_options(immediate=True, patient=patient)
+            if migrating:
+                connection = connection.execution_options(migrating=True)
             with connection.begin():
                 yield connection
 
@@ -201,9 +216,10 @@ def _engine(url: str, connections: int) -> Engine:
                 hide_parameters=True,
                 pool_size=connections,
                 max_overflow=5,
-                pool_pre_ping=True,
                 pool_recycle=1800,
+                connect_args=_TCP,
             )
+            _prepare_postgresql(engine)
     except (ArgumentError, ValueError) as error:
         raise ValueError(
             f"The URL of the database is not valid ({error}). It must be "
@@ -250,8 +266,42 @@ def _prepare_sqlite(engine: Engine) -> None:
         elif options["patient"]:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
-            connection.exec_driver_sql(f"PRAGMA busy_timeout = {_MOMENT * 1e3:.0f}")
+            # Without SQLAlchemy, which takes as long for each of them as SQLite for an answer.
+            raw: Any = connection.connection.driver_connection
+            raw.execute(f"PRAGMA busy_timeout = {_MOMENT * 1e3:.0f}")
             try:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             finally:
-                connection.exec_driver_sql(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1e3:.0f}")
+                raw.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1e3:.0f}")
+
+
+def _prepare_postgresql(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        del record
+        connection.execute(f"SET lock_timeout = {_LOCK_SECONDS * 1e3:.0f}")
+        # So the server notices soon that the machine of a client is gone, and frees its locks.
+        connection.execute("SET tcp_keepalives_idle = 30")
+        connection.execute("SET tcp_keepalives_interval = 10")
+        connection.execute("SET tcp_keepalives_count = 3")
+        connection.commit()
+
+    @event.listens_for(engine, "checkin")
+    def _checkin(connection: Any, record: Any) -> None:
+        del connection
+        record.info["used"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def _checkout(connection: Any, record: Any, proxy: Any) -> None:
+        del proxy
+        if time.monotonic() - record.info.get("used", -math.inf) < _RESTED_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise DisconnectionError from error  # the pool opens another one
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("migrating"):  # it may take long elsewhere
+            connection.exec_driver_sql("SET LOCAL lock_timeout = 0")

@@ -18,7 +18,7 @@ from starlette.types import Scope
 from accelerando import __version__
 from accelerando.crowd.experiment import Limits, SettingsError
 from accelerando.crowd.store import Store
-from accelerando.crowd.store.errors import ApiError, classify
+from accelerando.crowd.store.errors import ApiError, NoConnectionError, classify
 from accelerando.crowd.store.store import RESTORE
 from accelerando.crowd.web import (
     account_routes,
@@ -133,8 +133,9 @@ def _add_error_handlers(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         return _error_response(request, error.status_code, code, str(error.detail), headers)
 
+    @app.exception_handler(NoConnectionError)
     @app.exception_handler(DBAPIError)
-    async def database(request: Request, error: DBAPIError) -> Response:
+    async def database(request: Request, error: DBAPIError | NoConnectionError) -> Response:
         trouble = classify(error)
         if isinstance(error, DataError):
             sentence = "Something in the request cannot be stored, such as a character NUL."
@@ -144,15 +145,19 @@ def _add_error_handlers(app: FastAPI) -> None:
             return _error_response(request, 409, "conflict", sentence, {})
         if trouble == "damaged":
             request.app.state.context.damaged = True
-            log.critical("The database is damaged: %s. %s", error.orig, RESTORE)
+            log.critical("The database is damaged: %s. %s", _cause(error), RESTORE)
         elif trouble == "other":
-            log.error("Database error: %s", type(error.orig).__name__, exc_info=error)
+            log.error("Database error: %s", type(_cause(error)).__name__, exc_info=error)
             sentence = "Something went wrong on the server."
             return _error_response(request, 500, "internal", sentence, {})
         else:
-            log.warning("The database cannot be used (%s): %s", trouble, error.orig)
+            log.warning("The database cannot be used (%s): %s", trouble, _cause(error))
         sentence = "The server cannot store anything at the moment; please try again soon."
         return _error_response(request, 503, "unavailable", sentence, {"retry-after": "2"})
+
+
+def _cause(error: Exception) -> object:
+    return getattr(error, "orig", error)
 
 
 def _error_response(

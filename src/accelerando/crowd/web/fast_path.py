@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from accelerando.crowd.store.errors import ApiError
+from accelerando.crowd.store.errors import ApiError, NoConnectionError
 from accelerando.crowd.web import participant_api
 from accelerando.crowd.web.context import Context
 from accelerando.crowd.web.schemas import AnswerIn, QueriesIn
@@ -61,7 +61,7 @@ class FastPath:
         request = Request(scope, record)
         try:
             response = await self._respond(request, found[1], (scope["method"], found[2]))
-        except (ApiError, DBAPIError, ValidationError):
+        except (ApiError, DBAPIError, NoConnectionError, ValidationError):
             response = None  # FastAPI makes the error response
         if response is not None:
             await response(scope, receive, send)

@@ -33,6 +33,8 @@ Result = TypeVar("Result")
 _MOST = 128
 # After a refusal, this many transactions put each of their writes into a savepoint.
 _WARY_FOR = 64
+# Each failed lock has taken seconds. After two of them the rest of a batch is not tried.
+_MOST_LOCKED = 2
 
 
 @dataclass
@@ -137,7 +139,8 @@ class GroupCommit:
             self.batches += 1
             self._run_batch(writes, patient=True)
 
-    def _run_batch(self, writes: list[_Write], *, patient: bool) -> None:
+    def _run_batch(self, writes: list[_Write], *, patient: bool) -> Exception | None:
+        """Run the writes in one transaction and resolve them; return the error of a single one."""
         # Savepoints are a third of the statements, and refusals are rare: the first one costs a
         # second try of its batch. A write alone needs none, because its transaction is rolled back.
         wary = len(writes) > 1 and self._wary > 0
@@ -152,20 +155,31 @@ class GroupCommit:
             else:
                 self._wary = _WARY_FOR
                 self._run_batch(writes, patient=patient)
-            return
+            return None
         except Exception as error:
-            if not patient and classify(error) == "locked":
+            locked = classify(error) == "locked"
+            if not patient and locked:
                 self._queue_for_thread(writes)
-                return
+                return None
             # A write or the commit failed, so nothing of this batch is stored. Run the writes one
-            # by one, so that only the failing one raises.
-            if len(writes) > 1:
-                for write in writes:
-                    self._run_batch([write], patient=patient)
+            # by one, so that only the failing one raises. SQLite has one lock for all of them.
+            if len(writes) > 1 and not (locked and self._store.is_sqlite):
+                self._run_one_by_one(writes, patient)
             else:
-                self._resolve_batch([(writes[0], None, error)], patient)
-            return
+                self._resolve_batch([(write, None, error) for write in writes], patient)
+            return error
         self._resolve_batch(done, patient)
+        return None
+
+    def _run_one_by_one(self, writes: list[_Write], patient: bool) -> None:
+        locked = 0
+        for place, write in enumerate(writes):
+            error = self._run_batch([write], patient=patient)
+            locked += error is not None and classify(error) == "locked"
+            if locked == _MOST_LOCKED:
+                rest = writes[place + 1 :]
+                self._resolve_batch([(other, None, error) for other in rest], patient)
+                return
 
     def _resolve_batch(
         self, done: list[tuple[_Write, Any, Exception | None]], patient: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import secrets
@@ -14,7 +15,7 @@ from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import DBAPIError
 
 from accelerando.crowd.store import statistics
-from accelerando.crowd.store.errors import ApiError, classify
+from accelerando.crowd.store.errors import ApiError, NoConnectionError, classify
 from accelerando.crowd.store.schema import meta, participant
 from accelerando.crowd.store.store import insert_or_ignore
 from accelerando.crowd.web import roles
@@ -24,6 +25,7 @@ from accelerando.crowd.web.context import Context, Ctx
 __all__ = ["router"]
 
 _KEPT_SECONDS = 2.0
+_PATIENCE = 20.0  # seconds; longer than waiting for a lock of PostgreSQL
 _SHORTEST_TOKEN = 16
 
 router = APIRouter(tags=["health"])
@@ -54,7 +56,8 @@ async def _probe(context: Context) -> dict[str, str]:
     found = {"database": "ok", "worker": "unknown"}
     try:
         value = secrets.token_hex(8)
-        await context.write(_note, value)
+        async with asyncio.timeout(_PATIENCE):
+            await context.write(_note, value)
         read, health = await context.read(_read_back, context.clock())
         if read is None:
             found["database"] = "damaged"
@@ -63,7 +66,9 @@ async def _probe(context: Context) -> dict[str, str]:
             found["worker"] = "failing"
     except ApiError:
         found["database"] = "damaged"
-    except DBAPIError as error:
+    except TimeoutError:  # it is frozen, or the way to it takes everything and returns nothing
+        found["database"] = "no answer"
+    except (DBAPIError, NoConnectionError) as error:
         found["database"] = classify(error)
         context.damaged = context.damaged or found["database"] == "damaged"
     context.cache["health"] = time.monotonic() + _KEPT_SECONDS, found
