@@ -1,6 +1,7 @@
 """How many human answers do active queries save, and are they ever worse than random ones?
 
     python benchmarks/human_replay.py --answers FILE [--quick] [--seeds 6] [--dimensions auto]
+    python benchmarks/human_replay.py --people weighted   # or features, instead of a file
 
 FILE has human answers (CSV with head, winner, loser; also .gz, .npy, .npz). Part of them is held
 out: the rows whose sampler is "Test", or those to a tenth of all queries. If the others answer
@@ -11,8 +12,12 @@ ARR as the service runs it today (chosen noise model, guard, coverage design). A
 the answers so far are fitted anew in two ways, t-STE with default settings and noise="auto", each
 from cold starts and from the running embedding, and predict the held-out human answers.
 
+With --people, made-up people answer (``_made_people.py``) who are not what any model assumes and
+with whom no setting of the service was chosen: they show whether what was seen with human answers
+holds elsewhere.
+
 "Answers needed" compares the mean curves in the upper third of the accuracies that Random reaches.
-Results are kept per file and number of dimensions, so that several files add up.
+Results are kept per file or people and number of dimensions, so that several files add up.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from threadpoolctl import threadpool_limits
 from _crowd_common import RESULTS, table, write
 from _former_arr import FormerARR, FormerRefitter
 from _human_answers import crowd, read, split
+from _made_people import N_HELD_OUT, PEOPLE
 from accelerando.crowd import ARR, OrdinalEmbedding, Random, _simulate, simulate
 from accelerando.crowd._choice import with_dimensions
 from accelerando.crowd.experiment.settings import EmbeddingSettings
@@ -122,7 +128,9 @@ def summary(case):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--answers", type=Path, required=True, help="file of human answers")
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--answers", type=Path, help="file of human answers")
+    origin.add_argument("--people", choices=sorted(PEOPLE), help="made-up people")
     parser.add_argument("--quick", action="store_true", help="one seed, a quarter of the answers")
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument(
@@ -132,23 +140,29 @@ def main():
     )
     options = parser.parse_args()
     dimensions = "auto" if options.dimensions == "auto" else int(options.dimensions)
-    answers = read(options.answers)
-    test = split(answers)
-    people, what = crowd(answers, test)
-    held_out = answers.triplets[test]
+    if options.people:
+        people = PEOPLE[options.people]()
+        held_out = people.answers(N_HELD_OUT, np.random.default_rng(77))
+        n_items, source, what = people.n_items, f"{options.people} people", "made-up people"
+    else:
+        answers = read(options.answers)
+        test = split(answers)
+        people, what = crowd(answers, test)
+        held_out, n_items = answers.triplets[test], answers.n_items
+        source = options.answers.name.split(".")[0]
     times = TIMES_ITEMS[:5] if options.quick else TIMES_ITEMS
-    checkpoints = [answers.n_items * k for k in times]
-    name = f"{options.answers.name.split('.')[0]}, {options.dimensions} dimensions"
-    print(f"{name}: {what}; {len(held_out):,} human answers held out", flush=True)
+    checkpoints = [n_items * k for k in times]
+    name = f"{source}, {options.dimensions} dimensions"
+    print(f"{name}: {what}; {len(held_out):,} answers held out", flush=True)
     case = {
         "crowd": what,
-        "items": answers.n_items,
+        "items": n_items,
         "held out": len(held_out),
         "checkpoints": checkpoints,
         "runs": {sampler: {fit: {} for fit in FITS} for sampler in SAMPLERS},
         "active": {sampler: {} for sampler in SAMPLERS},
     }
-    size = answers.n_items, dimensions
+    size = n_items, dimensions
     with threadpool_limits(1):
         for seed in range(1 if options.quick else options.seeds):
             for sampler in SAMPLERS:
@@ -165,7 +179,7 @@ def main():
                 print(f"{sampler}, seed {seed} done", flush=True)
     case["summary"] = summary(case)
     columns = ["fit", "sampler", *(f"{n:,}" for n in checkpoints)]
-    table(case["summary"], columns, f"{name}: accuracy on held-out human answers, mean over seeds")
+    table(case["summary"], columns, f"{name}: accuracy on held-out answers, mean over seeds")
     columns = ["fit", "sampler", "worst difference", "its standard error", "at"]
     columns += ["answers ÷ Random", "least", "most"]
     table(case["summary"], columns, "Against Random: points, and answers in the upper third")
