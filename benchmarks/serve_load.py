@@ -3,18 +3,25 @@
 Simulated participants over real HTTP connections, each with its own: ask for a query, think, answer
 it. The worker refits and searches all the while. A cycle is both requests together, without the
 thinking. Every acknowledged answer is looked up in the export afterwards.
+
+With --against FOLDER, another clone with an environment of its own in FOLDER/.venv is measured,
+too: its own script, in turns with this one (A B A B), with the largest number of participants.
+Machines change their speed from minute to minute; pairs of runs that follow each other compare.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import statistics
+import subprocess
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from _crowd_common import table, write
+from _crowd_common import RESULTS, table, write
 from _serve_common import PASSWORD, Line, clock, cpu_seconds, database, experiment, serving, stored
 from accelerando.crowd import AlienEggs
 from accelerando.crowd.client import Experimenter
@@ -133,6 +140,62 @@ def run(kind, people, seconds, think, processes, preload):
     }
 
 
+# Runs in the other clone: the last line that it prints is the row.
+_ELSEWHERE = """
+import json, sys
+sys.path.insert(0, sys.argv[1] + "/benchmarks")
+import serve_load
+kind, people, seconds, think, processes = json.loads(sys.argv[2])
+row = serve_load.run(kind, people, seconds, think, processes, preload=False)
+row = {key: value if isinstance(value, str) else float(value) for key, value in row.items()}
+print(json.dumps(row))
+"""
+COMPARED = ("answers/s", "ms 50 %", "ms 95 %", "ms 99 %", "web ms per answer", "worker CPU-s")
+
+
+def against(other, people, kinds, seconds, think, repeats):
+    """Medians of both clones, measured in turns."""
+    here = Path(__file__).parents[1]
+    found = {}
+    for repeat in range(repeats):
+        for kind in kinds:
+            settings = [kind, people, seconds, think, 1 if kind == "sqlite" else 2]
+            for which, clone in (("before", other), ("now", here)):
+                command = [
+                    clone / ".venv/bin/python",
+                    "-c",
+                    _ELSEWHERE,
+                    clone,
+                    json.dumps(settings),
+                ]
+                done = subprocess.run(
+                    [str(word) for word in command],
+                    cwd=clone, capture_output=True, text=True, check=True,
+                )  # fmt: skip
+                row = json.loads(done.stdout.splitlines()[-1])
+                assert row["lost"] == row["doubled"] == 0, row
+                row["web ms per answer"] = 1e3 * row["web CPU-s"] / row["acknowledged"]
+                found.setdefault((kind, which), []).append(row)
+                print(f"{kind}, {which}, run {repeat + 1} done", flush=True)
+    return compared(found, people)
+
+
+def compared(found, people):
+    """A row for each database and clone: medians, and the range of the 95th percentile."""
+    rows = []
+    for (kind, which), runs in found.items():
+        row = {"database": kind, "participants": people, "clone": which, "runs": len(runs)}
+        row |= {key: statistics.median(run[key] for run in runs) for key in COMPARED}
+        slow = [run["ms 95 %"] for run in runs]
+        rows.append(row | {"ms 95 % range": [min(slow), max(slow)]})
+    return rows
+
+
+def kept():
+    path = RESULTS / "serve_load.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a short version")
@@ -141,10 +204,19 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--participants", type=int, nargs="+", default=[1, 10, 100, 500])
     parser.add_argument("--databases", nargs="+", default=["sqlite", "postgresql"])
+    parser.add_argument("--against", type=Path, help="another clone, such as a former version")
     options = parser.parse_args()
     seconds, repeats = options.seconds, options.repeats
     if options.quick:
         seconds, repeats, options.participants = 6.0, 1, [100]
+    if options.against is not None:
+        people = max(options.participants)
+        other = options.against.resolve()
+        rows = against(other, people, options.databases, seconds, options.think, repeats)
+        table(rows, list(rows[0]), f"{people} participants, medians; the same script in two clones")
+        if not options.quick:
+            write("serve_load", {**kept(), "before_after": rows})
+        return
     rows = []
     for people in options.participants:
         for kind in options.databases:
@@ -185,6 +257,7 @@ def main():
             "target": "≥ 300 answers/s and p95 < 100 ms at 100 participants, none lost or doubled",
             "note": "clients, web, worker and database shared the machine's two cores",
             "rows": rows,
+            "before_after": kept().get("before_after", []),
         },
     )
 

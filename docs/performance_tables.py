@@ -204,6 +204,19 @@ def _load(results: Any) -> Rows:
     ]
 
 
+def _before_after(results: Any) -> Rows:
+    return [
+        [
+            row["database"],
+            row["clone"],
+            number(row["answers/s"], 1),
+            *(number(row[f"ms {q} %"], 0) for q in (50, 95)),
+            number(row["web ms per answer"]),
+        ]
+        for row in results.get("before_after", [])
+    ]
+
+
 def _chaos(results: Any) -> Rows:
     return [
         [
@@ -372,6 +385,14 @@ TABLES = {
             "serve_load.py",
             ("database", "participants", "answers/s", "50 %", "95 %", "99 %"),
             _load,
+        ),
+        Table(
+            "The service before and after",
+            "A hundred participants, in turns with commit 8d2f226, medians of four runs. The "
+            "worker does more now, at low priority. `--against FOLDER` measures other clones.",
+            "serve_load.py",
+            ("database", "version", "answers/s", "50 %", "95 %", "web CPU-ms per answer"),
+            _before_after,
         ),
         Table(
             "Faults while people answer",
