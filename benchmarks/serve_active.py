@@ -4,6 +4,8 @@ Ninety alien eggs and five simulated participants over HTTP, who answer as peopl
 does everything as in an experiment: refits while answers arrive, finds queries, hands them out. In
 the end the same offline fit is made to the first k exported answers of each run, and tested on
 sixty thousand held-out ones.
+
+With --more, runs are added to those of the results file: a long benchmark can be run in parts.
 """
 
 from __future__ import annotations
@@ -12,11 +14,12 @@ import argparse
 import asyncio
 import csv
 import io
+import json
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from _crowd_common import N_EGGS, SMOOTHNESS, held_out, table, write
+from _crowd_common import N_EGGS, RESULTS, SMOOTHNESS, held_out, table, write
 from _serve_common import PASSWORD, Line, clock, experiment, serving
 from accelerando.crowd import AlienEggs, OrdinalEmbedding, nearest_neighbor_distance
 from accelerando.crowd.client import Experimenter
@@ -127,12 +130,17 @@ def main():
         help="answers per second of all five together, while asked actively; people give two",
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--more", action="store_true", help="add to the results file")
     options = parser.parse_args()
     seeds = options.seeds[:1] if options.quick else options.seeds
     most = 2400 if options.quick else options.answers
     rate = 60.0 if options.quick else options.rate
     test = held_out()
     runs = []
+    if options.more:
+        kept = json.loads((RESULTS / "serve_active.json").read_text())
+        assert kept["rate"] == rate, f"The runs of the results file have rate {kept['rate']}."
+        runs = [run for run in kept["runs"] if run["seed"] not in seeds]
     for seed in seeds:
         for sampler in SAMPLERS:
             wanted = most if sampler == "Random" else most // 2
@@ -162,7 +170,11 @@ def main():
         for fit in FITS
         for goal in goals
     ]
-    table(rows, list(rows[0]), f"answers needed over HTTP, mean of {len(seeds)} runs")
+    table(
+        rows,
+        list(rows[0]),
+        f"answers needed over HTTP, mean of {len({run['seed'] for run in runs})} runs",
+    )
     write(
         "serve_active",
         {
