@@ -71,7 +71,7 @@ showing a page in a frame: \
 reading links, invitations and proofs: \
     web/exhaustion no_page_is_framed_kept_by_a_cache_or_tells_where_it_was
 another protocol on the connection: web/exhaustion another_protocol_is_not_begun
-60 kB of backslashes in a cookie: web/exhaustion cookies_are_not_unquoted
+60 kB of backslashes in a cookie: web/exhaustion no_cookie_with_backslashes_is_unquoted
 fields in JSON that a request does not have: \
     web/exhaustion fields_that_a_request_does_not_have_are_ignored, \
     web/exhaustion an_account_is_made_with_the_rights_that_its_form_names

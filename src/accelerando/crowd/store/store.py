@@ -279,7 +279,8 @@ def _prepare_postgresql(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
         del record
-        connection.execute(f"SET lock_timeout = {_LOCK_SECONDS * 1e3:.0f}")
+        seconds = (f"{_LOCK_SECONDS}s",)
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", seconds)
         # So the server notices soon that the machine of a client is gone, and frees its locks.
         connection.execute("SET tcp_keepalives_idle = 30")
         connection.execute("SET tcp_keepalives_interval = 10")
