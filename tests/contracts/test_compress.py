@@ -69,6 +69,7 @@ CODECS = {
     "bfloat16": Row(HalfPrecision(), signs()),
     "float16": Row(HalfPrecision("float16"), signs()),
     "top-k": Row(TopK(fraction=0.1), one_entry()),
+    "top-k, 2 bits": Row(TopK(fraction=1.0, bits=2), signs()),
     "top-k, all": Row(TopK(fraction=1.0), rank_one()),
     "atomo svd": Row(Atomo(budget=2), rank_one(), 1e-5),
     "atomo svd, randomized": Row(Atomo(budget=1.5, method="randomized"), rank_one(), 1e-5),
