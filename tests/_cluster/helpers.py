@@ -19,9 +19,9 @@ from tests.nets import MLP
 class Paced(nn.Module):
     """An update takes a while, so that something can happen to it."""
 
-    def __init__(self, seconds=0.003, broken_at=None):
+    def __init__(self, seconds=0.003, broken_at=None, **params):
         super().__init__()
-        self.net = MLP()
+        self.net = MLP(**params)
         self.seconds = seconds
         self.broken_at = broken_at
         self.calls = 0

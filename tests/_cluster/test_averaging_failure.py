@@ -43,30 +43,37 @@ def longer(digits):
 
 
 COMPRESSED = {"compression": ErrorFeedback(TopK(0.1))}
+TWO_PHASES = {**COMPRESSED, "module__hidden": 128}  # with four ranks or more
 
 
 @pytest.mark.parametrize(
-    ("name", "params"),
-    [*((name, {}) for name in STRATEGIES), ("periodic", COMPRESSED), ("outer", COMPRESSED)],
-    ids=[*STRATEGIES, "periodic, compressed", "outer, compressed"],
+    ("name", "params", "workers"),
+    [
+        *((name, {}, RANKS) for name in STRATEGIES),
+        ("periodic", COMPRESSED, RANKS),
+        ("outer", COMPRESSED, RANKS),
+        ("outer", TWO_PHASES, 5),
+    ],
+    ids=[*STRATEGIES, "periodic, compressed", "outer, compressed", "outer, two phases"],
 )
-def test_a_killed_rank_loses_only_its_own_steps(name, params, longer):
+def test_a_killed_rank_loses_only_its_own_steps(name, params, workers, longer):
     # A client of the address cannot ask for another worker, which may come before an update.
-    with cluster_of(RANKS) as cluster, Client(cluster.scheduler_address) as client:
+    with cluster_of(workers) as cluster, Client(cluster.scheduler_address) as client:
         net = paced(client, STRATEGIES[name], max_epochs=6, **params)
         thread = when(net, 20, lambda: kill_for_good(cluster))
         net.fit(*longer)
         thread.join()
     frame = net.updates_frame()
     assert frame["update"].tolist() == list(range(1, len(frame) + 1))
-    assert frame["ranks"].min() == RANKS - 1
+    assert frame["ranks"].min() == workers - 1
     assert frame["loss"].iloc[-20:].mean() < 0.7 * frame["loss"].iloc[:20].mean()
     assert net.score(*longer) > 0.7
     logged = [event["text"] for event in net.world_log_ if event["event"] == "unaveraged"]
-    assert len(logged) == 1
-    assert "what the others did is kept" in logged[0]
+    # With separate messages to each rank some may have finished an averaging during which one died.
+    assert len(logged) == 1 or (workers > RANKS and not logged)
+    assert all("what the others did is kept" in text for text in logged)
     # Nobody starts from the last average: the loss continues where it was.
-    at = frame.index[frame["ranks"] == RANKS - 1][0]
+    at = frame.index[frame["ranks"] == workers - 1][0]
     assert frame["loss"][at : at + 5].mean() < 1.5 * frame["loss"][at - 10 : at].mean()
 
 

@@ -39,6 +39,7 @@ CODECS = {
     "qsgd": QSGD(bits=4),
     "terngrad": ErrorFeedback(TernGrad(bucket=256)),
     "top-k": ErrorFeedback(TopK(0.1)),
+    "top-k, 2 bits": ErrorFeedback(TopK(0.05, bits=2)),
     "atomo": Atomo(share=0.2),
     "adaptive": Adaptive(QSGD(bits=2), lambda signals: {"bits": min(8, 2 + signals.epoch)}),
 }
@@ -46,9 +47,13 @@ LOSSLESS = TopK(1.0)
 EVERY_STRATEGY = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
+# With the wider network each rank has a shard that is worth encoding.
+EXCHANGES = pytest.mark.parametrize("hidden", [48, 96], ids=["all to all", "two phases"])
+
+
 class Wide(MLP):
-    def __init__(self, **params):
-        super().__init__(hidden=48, **params)
+    def __init__(self, hidden=48, **params):
+        super().__init__(hidden=hidden, **params)
 
 
 def ranks(sync, compression, **params):
@@ -81,25 +86,30 @@ PAIRS = [
 ]
 
 
+@EXCHANGES
 @pytest.mark.parametrize(("strategy", "codec"), PAIRS)
-def test_every_pair_learns_with_fewer_bytes(strategy, codec, rows):
-    net = ranks(STRATEGIES[strategy], CODECS[codec], max_epochs=6).fit(*rows)
+def test_every_pair_learns_with_fewer_bytes(strategy, codec, hidden, rows):
+    net = ranks(STRATEGIES[strategy], CODECS[codec], max_epochs=6, module__hidden=hidden)
+    net.fit(*rows)
     assert net.score(*rows) > 0.6
     frame = net.updates_frame()
-    # All ranks send to all: with four, half of the bytes of a number are as many as a ring sends.
+    # If all ranks send to all, four send as many bytes with 16 bits as a ring does with 32.
+    half = 1.3 if hidden == 48 else 0.75
     whole = 2 * (RANKS - 1) * parameters_of(net).numel() * 4
     averaged = frame[frame["encode_seconds"] > 0]
     assert 0 < len(averaged) <= len(frame)
     assert (averaged["decode_seconds"] > 0).all()
     if "momentum averaged" not in strategy:  # which travels as it is
-        assert averaged["bytes"].max() < (1.3 if codec == "half" else 0.9) * whole
+        assert averaged["bytes"].max() < (half if codec == "half" else 0.9 * half) * whole
 
 
+@EXCHANGES
 @pytest.mark.parametrize(
     ("strategy", "codec"), [("outer", "qsgd"), *(("periodic", codec) for codec in CODECS)]
 )
-def test_all_replicas_agree_bit_for_bit_after_an_averaging(strategy, codec, rows):
-    net = ranks(STRATEGIES[strategy], CODECS[codec], max_epochs=1).fit(*rows)
+def test_all_replicas_agree_bit_for_bit_after_an_averaging(strategy, codec, hidden, rows):
+    net = ranks(STRATEGIES[strategy], CODECS[codec], max_epochs=1, module__hidden=hidden)
+    net.fit(*rows)
     assert len(net.updates_frame()) % 3 == 0  # the last update ended with an averaging
     replicas = net._state_.replicas
     first = [replicas.tensors[0][n] for n in replicas.flat.numbers]
@@ -109,24 +119,28 @@ def test_all_replicas_agree_bit_for_bit_after_an_averaging(strategy, codec, rows
     assert all(map(torch.equal, replicas.agreed, flat))
 
 
+@EXCHANGES
 @pytest.mark.parametrize("strategy", ["periodic", "model, now and then", "outer"])
 @pytest.mark.parametrize("codec", ["qsgd", "top-k"])
 def test_a_run_that_is_saved_between_two_averagings_continues_bit_for_bit(
-    strategy, codec, rows, tmp_path
+    strategy, codec, hidden, rows, tmp_path
 ):
     """The memory of error feedback and what was agreed on last are parts of the state."""
     sync, compression = STRATEGIES[strategy], CODECS[codec]
-    whole = ranks(sync, compression, max_epochs=4, batch_size=17).fit(*rows)
-    half = ranks(sync, compression, max_epochs=2, batch_size=17).fit(*rows)
+    few = {"batch_size": 17, "module__hidden": hidden}
+    whole = ranks(sync, compression, max_epochs=4, **few).fit(*rows)
+    half = ranks(sync, compression, max_epochs=2, **few).fit(*rows)
     assert half._state_.averaging.since > 0
     half.save_state(tmp_path / "state.pt")
-    rest = ranks(sync, compression, max_epochs=2, batch_size=17)
+    rest = ranks(sync, compression, max_epochs=2, **few)
     rest.initialize().load_state(tmp_path / "state.pt")
     rest.partial_fit(*rows)
     assert torch.equal(parameters_of(rest), parameters_of(whole))
     if codec == "top-k":
         memories = [net._state_.replicas.memories for net in (rest, whole)]
         assert any(one is not None for one in memories[0][0].values())
+        second = [" rows " in name for memory in memories[0] for name in memory]
+        assert any(second) == (hidden == 96)  # what the second phase left out is saved, too
         for mine, other in zip(*memories, strict=True):
             assert mine.keys() == other.keys()
             assert all(torch.equal(mine[name], other[name]) for name in mine)
@@ -153,3 +167,32 @@ def test_a_state_that_was_saved_without_compression_continues_with_it(rows, tmp_
     rest.partial_fit(*rows)
     assert rest.score(*rows) >= half.score(*rows) - 0.02
     assert np.isfinite(rest.updates_frame()["loss"]).all()
+
+
+@pytest.mark.parametrize("others", [2, 6])
+@pytest.mark.parametrize("saves", [True, False], ids=["saved", "continued"])
+def test_another_number_of_ranks_inherits_what_was_not_sent_yet(others, saves, rows, tmp_path):
+    few = {"module__hidden": 96, "batch_size": 17}
+    seldom = PeriodicAveraging(3)
+    half = ranks(seldom, CODECS["top-k"], max_epochs=2, **few).fit(*rows)
+
+    def unsent(net):
+        memories = net._state_.replicas.memories
+        found = {name: 0.0 for memory in memories for name in memory}
+        for memory in memories:
+            for name, left in memory.items():
+                found[name] = found[name] + (0.0 if left is None else left.double())
+        return found
+
+    before, rest = unsent(half), half
+    if saves:
+        half.save_state(tmp_path / "state.pt")
+        rest = ranks(seldom, CODECS["top-k"], **few)
+        rest.initialize().load_state(tmp_path / "state.pt")
+    # One epoch of one update: replicas do not meet.
+    rest.set_params(max_epochs=1, virtual_ranks=others, batch_size=len(rows[0]) // others)
+    rest.partial_fit(*rows)
+    after = unsent(rest)
+    assert before.keys() == after.keys()
+    for name, left in before.items():
+        torch.testing.assert_close(after[name], left, rtol=0, atol=1e-6)

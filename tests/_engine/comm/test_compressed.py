@@ -23,8 +23,8 @@ from tests._engine.comm.ranks import CPU, column, fit_of, flat, model_of, on_ran
 HIDDEN = 400  # so that a matrix is large enough to be encoded
 
 
-def wide():
-    return model_of(hidden=HIDDEN, lr=0.05)
+def wide(hidden=HIDDEN):
+    return model_of(hidden=hidden, lr=0.05)
 
 
 def single(compressor, **settings):
@@ -59,9 +59,9 @@ def test_a_repeated_run_draws_the_same():
     assert torch.equal(*(flat(single(QSGD(bits=2)).model.module) for _ in range(2)))
 
 
-def ranks(compressor, size=2, memories=None, **settings):
+def ranks(compressor, size=2, memories=None, hidden=HIDDEN, **settings):
     """Train on ranks; return their parameters and fits."""
-    models = [wide() for _ in range(size)]
+    models = [wide(hidden) for _ in range(size)]
 
     def work(group):
         def make(spec):
@@ -94,9 +94,22 @@ def test_ranks_agree_bit_for_bit_and_send_less(codec):
     assert max(column(fits[0], "bytes")[2:]) < min(column(plain, "bytes"))
 
 
-def test_what_loses_nothing_is_all_reduce():
-    found = flat(ranks(TopK(1.0))[0].model.module)
-    torch.testing.assert_close(found, flat(ranks(None)[0].model.module))
+@pytest.mark.parametrize(("size", "hidden"), [(2, HIDDEN), (4, 800)], ids=["2 ranks", "4 ranks"])
+def test_what_loses_nothing_is_all_reduce(size, hidden):
+    """Four ranks each add up a shard; loss and mass, which travel with the gradient, are cut."""
+    coded, plain = (ranks(one, size, hidden=hidden) for one in (TopK(1.0), None))
+    torch.testing.assert_close(flat(coded[0].model.module), flat(plain[0].model.module))
+    torch.testing.assert_close(column(coded[0], "loss"), column(plain[0], "loss"))
+
+
+def test_four_ranks_agree_bit_for_bit_and_remember_both_phases():
+    memories = [{} for _ in range(4)]
+    fits = ranks(ErrorFeedback(TopK(0.1)), 4, memories=memories, hidden=800)
+    first, *others = (flat(fit.model.module) for fit in fits)
+    assert all(torch.equal(first, other) for other in others)
+    parts = [{name for name in memory if " rows " in name} for memory in memories]
+    assert sum(map(bool, parts)) > 1
+    assert len(set.union(*parts)) == sum(map(len, parts))  # each row belongs to one rank
 
 
 def test_error_feedback_is_kept_by_the_rank_under_the_carriers_names():

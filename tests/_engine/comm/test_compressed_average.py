@@ -27,7 +27,7 @@ class At:
 
 def replica_set(here, first=0):
     """Replicas that start from one model and have moved apart, each by its number."""
-    module = torch.nn.Sequential(torch.nn.Linear(40, 50), torch.nn.BatchNorm1d(50))
+    module = torch.nn.Sequential(torch.nn.Linear(40, 120), torch.nn.BatchNorm1d(120))
     draw = torch.Generator().manual_seed(99)  # ranks are threads: they share the default generator
     for parameter in module.parameters():
         parameter.data = torch.randn(parameter.shape, generator=draw)
@@ -54,12 +54,13 @@ def averaged(members, codec, first=0, times=2):
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
-def test_ranks_and_virtual_ranks_agree_bit_for_bit(codec):
-    here, memories, virtual = averaged(VirtualGroup(3), codec)
-    found = on_ranks(3, lambda group: averaged(group, codec, first=group.shard.rank))
+@pytest.mark.parametrize("size", [3, 4], ids=["all to all", "two phases"])
+def test_ranks_and_virtual_ranks_agree_bit_for_bit(codec, size):
+    here, memories, virtual = averaged(VirtualGroup(size), codec)
+    found = on_ranks(size, lambda group: averaged(group, codec, first=group.shard.rank))
     for rank, (means, memory, traffic) in enumerate(found):
         for (numbers, mean), (_, expected) in zip(means, here, strict=True):
-            assert numbers == [3.0]  # of three processes
+            assert numbers == [float(size)]  # of all processes
             assert torch.equal(mean, expected)
         assert memory[0].keys() == memories[rank].keys()
         assert all(torch.equal(memory[0][name], memories[rank][name]) for name in memory[0])

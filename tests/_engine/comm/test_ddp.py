@@ -1,6 +1,7 @@
 """DDP all-reduce: ranks yield what one process does."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -205,6 +206,14 @@ def test_bytes_are_those_of_a_ring_with_the_tail():
         n_parameters = len(flat(fit.model.module))
         assert set(column(fit, "bytes")) == {2.0 * 2 * 8 * (n_parameters + 3)}
         assert min(column(fit, "wait_seconds")) >= 0
+
+
+def test_bytes_contain_those_of_batch_norm():
+    """Eight channels: what ranks are about to call, sums and a count, before and at the end."""
+    for fit in trained(3, partial(model_of, norm=True)):
+        n_parameters = len(flat(fit.model.module))
+        sums = 2 * (3 + 8 + 1) + 2 * (8 + 8 + 1)
+        assert set(column(fit, "bytes")) == {2.0 * 2 * 8 * (n_parameters + 3 + sums)}
 
 
 def test_clocks_of_the_ranks_are_averaged():

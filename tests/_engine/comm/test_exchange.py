@@ -3,10 +3,21 @@
 import pytest
 import torch
 
-from accelerando._engine.comm.compressed import AllGather
-from accelerando._engine.comm.exchange import Exchange, Piece, is_small, pieces_of
-from accelerando.compress import QSGD, Adaptive, ErrorFeedback, TopK
-from accelerando.exceptions import PayloadError, UnsupportedError
+from accelerando._engine.comm.compressed import AllToAll
+from accelerando._engine.comm.exchange import Exchange, is_small, pieces_of
+from accelerando._engine.comm.message import header_bytes
+from accelerando._engine.comm.process_group import LostContact
+from accelerando._engine.comm.shards import Piece
+from accelerando.compress import (
+    QSGD,
+    Adaptive,
+    Atomo,
+    ErrorFeedback,
+    HalfPrecision,
+    TernGrad,
+    TopK,
+)
+from accelerando.exceptions import ClusterError, PayloadError, UnsupportedError
 from tests._engine.comm.ranks import CPU, on_ranks
 
 
@@ -15,8 +26,9 @@ def gradient(seed, shape=(40, 40), dtype=torch.float32):
 
 
 def exchange_of(compressor, group, memory=None):
-    gather = AllGather(group, CPU)
-    return Exchange(compressor, *group.shard, gather, {} if memory is None else memory)
+    return Exchange(
+        compressor, *group.shard, AllToAll(group, CPU), {} if memory is None else memory
+    )
 
 
 def summed(exchange, gradients, update=0, messages=1):
@@ -174,7 +186,7 @@ def test_a_rule_chooses_the_codec_of_every_update():
     def work(group):
         exchange = exchange_of(Adaptive(TopK(0.5), rule), group)
         few = summed(exchange, [gradient(0)], update=0)[0]
-        n_bytes = len(exchange._message([Piece("w", gradient(0), False)]))
+        n_bytes = len(exchange.encode([[Piece("w", gradient(0), False)]])[0])
         everything = summed(exchange, [gradient(0)], update=2)[0]
         return few, n_bytes, everything
 
@@ -192,10 +204,8 @@ def test_after_the_first_update_messages_of_equal_length_take_one_buffer():
         for update in range(3):
             summed(exchange, [gradient(update), gradient(7, (9,))], update=update)
             traffic.append(exchange.traffic)
-        message = exchange._message(
-            [Piece("w", gradient(0), False), Piece("b", gradient(7, (9,)), True)]
-        )
-        return traffic, len(message)
+        pieces = [Piece("w", gradient(0), False), Piece("b", gradient(7, (9,)), True)]
+        return traffic, header_bytes(3) + len(exchange.encode([pieces])[0])
 
     for traffic, length in on_ranks(3, work):
         assert [one.bytes for one in traffic] == [3 * 2 * length] * 3
@@ -213,7 +223,7 @@ def test_messages_whose_length_varies_get_some_room():
             expected = [gradient(update * 2 + r) for r in range(2)]
             found = summed(exchange, [some], update=update)[0]
             assert found.shape == expected[0].shape
-        return exchange._room[0]
+        return exchange._room[0, 0]
 
     first, second = on_ranks(2, work)
     assert first == second
@@ -221,12 +231,12 @@ def test_messages_whose_length_varies_get_some_room():
 
 def test_a_damaged_message_is_refused():
     class Damaged:
-        def __init__(self, buffer):
-            self.buffer = buffer
+        def __init__(self, buffers, lengths):
+            self.buffers = buffers
 
         def wait(self):
-            self.buffer[0] = 0
-            return [self.buffer]
+            self.buffers[0][0] = 0
+            return self.buffers
 
     exchange = Exchange(KEPT, 0, 1, Damaged, {})
     exchange.begin({"update": 0}, seed=0)
@@ -255,3 +265,166 @@ def test_pieces_are_the_gradients_that_exist():
     assert [(piece.name, piece.whole) for piece in found] == [("one", False), ("sparse", True)]
     assert found[1].gradient is sparse.grad
     assert not sparse.grad.is_sparse
+
+
+# -- in two phases --------------------------------------------------------------------------------
+
+SHAPES = [((100, 60), torch.float32), ((50, 40), torch.float64), ((300,), torch.float32)]
+
+
+def of_rank(rank):
+    return [gradient(10 * rank + n, *kind) for n, kind in enumerate(SHAPES)]
+
+
+@pytest.mark.parametrize("messages", [1, 2])
+def test_two_phases_of_what_loses_nothing_are_the_mean_over_the_ranks(messages):
+    def work(group):
+        exchange = exchange_of(KEPT, group)
+        return summed(exchange, of_rank(group.shard.rank), messages=messages), exchange.traffic
+
+    found = on_ranks(5, work)
+    for n in range(3):
+        expected = sum(of_rank(rank)[n] for rank in range(5)) / 5
+        torch.testing.assert_close(found[0][0][n], expected)
+        assert all(torch.equal(found[0][0][n], other[n]) for other, _ in found)
+    for _, traffic in found:
+        assert traffic.bytes == found[0][1].bytes
+        assert min(traffic.encode_seconds, traffic.decode_seconds) > 0
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [QSGD(bits=4), HalfPrecision(), Atomo(share=0.3), ErrorFeedback(TopK(0.05)), TernGrad()],
+    ids=repr,
+)
+def test_bytes_do_not_grow_with_the_ranks(codec):
+    """Each rank sends about twice its message, however many there are."""
+
+    def work(group):
+        exchange = exchange_of(codec, group)
+        for update in range(2):
+            found = summed(exchange, [gradient(group.shard.rank, (200, 80))], update=update)
+        return found[0], exchange.traffic.bytes / group.shard.size
+
+    sent = {}
+    for size in (2, 4, 8):
+        found = on_ranks(size, work)
+        assert all(torch.equal(found[0][0], other) for other, _ in found)
+        sent[size] = found[0][1]
+    assert sent[8] < 2.7 * sent[2]  # all to all: 7 times
+    assert sent[4] < 2.0 * sent[2]
+
+
+def test_unbiased_codecs_stay_unbiased_in_two_phases():
+    def work(group):
+        exchange, total = exchange_of(QSGD(bits=2), group), torch.zeros(100, 60)
+        for update in range(150):
+            total += summed(exchange, [of_rank(group.shard.rank)[0]], update=update)[0]
+        return total / 150
+
+    mean = on_ranks(4, work)[0]
+    expected = sum(of_rank(rank)[0] for rank in range(4)) / 4
+    assert (mean - expected).norm() < 0.12 * expected.norm()
+    assert abs(float((mean - expected).mean())) < 3e-3
+
+
+def test_both_phases_remember_what_they_left_out():
+    """What was sent and what ranks remember are together all there was, when ranks leave, too."""
+    memories, codec = [{} for _ in range(5)], ErrorFeedback(TopK(0.1))
+    total, expected = torch.zeros(100, 60), torch.zeros(100, 60)
+
+    def updates(group):
+        rank = group.shard.rank
+        exchange, sent = exchange_of(codec, group, memories[rank]), torch.zeros(100, 60)
+        for update in range(5):
+            sent += summed(exchange, [of_rank(rank)[0]], update=update)[0]
+        return sent
+
+    for size in (4, 5, 4, 2):  # the memories of those who leave are lost
+        lost = [memories.pop() for _ in range(len(memories) - size)]
+        gone = [one for memory in lost for one in memory.items() if one[1] is not None]
+        memories += [{} for _ in range(size - len(memories))]
+        for name, left in gone:
+            rows = slice(*map(int, name.split(" rows ")[1].split(":"))) if " rows " in name else ...
+            expected[rows] -= left
+        total += on_ranks(size, updates)[0]
+        expected += 5 * sum(of_rank(rank)[0] for rank in range(size)) / size
+        assert any(" rows " in name for memory in memories for name in memory) == (size > 2)
+    left = torch.zeros(100, 60)
+    for memory in memories:
+        left += memory["module.0"]
+    torch.testing.assert_close(total + left, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_ranks_with_different_codecs_are_refused():
+    def work(group):
+        exchange = exchange_of(QSGD(bits=2 + group.shard.rank), group)
+        with pytest.raises(ClusterError, match="Ranks have chosen different codecs"):
+            summed(exchange, [gradient(0, (100, 60))])
+
+    on_ranks(2, work)
+    on_ranks(4, work)
+
+
+def test_messages_that_were_longer_once_leave_no_room_behind():
+    """After a warm-up the messages of a codec have another length, which is then a fixed one."""
+
+    def work(group):
+        exchange, sent = exchange_of(QSGD(bits=2, warmup_epochs=1), group), []
+        for update in range(5):
+            summed(exchange, [gradient(0, (100, 60))], update=update)
+            sent.append(exchange.traffic.bytes)
+        return sent
+
+    for sent in on_ranks(4, work):
+        assert sent[0] == sent[1] > 5 * sent[4]
+        assert sent[4] < 1.01 * len(QSGD(bits=2).encode(gradient(0, (100, 60)))) * 6 + 6000
+
+
+class Dying:
+    """Messages of a rank that loses contact in its n-th message since the update began."""
+
+    def __init__(self, send, at, when):
+        self.send, self.left, self.when = send, at, when
+
+    def __call__(self, buffers, lengths):
+        self.left -= 1
+        if not self.left and self.when == "sent":
+            raise LostContact("Connection reset by peer")
+        arrival = self.send(buffers, lengths)
+        if not self.left:
+            arrival.wait()
+            arrival.wait = self.fail
+        return arrival
+
+    def fail(self):
+        raise LostContact("Connection reset by peer")
+
+
+@pytest.mark.parametrize("when", ["sent", "awaited"])
+@pytest.mark.parametrize("phase", [1, 2])
+def test_an_exchange_that_fails_in_either_phase_leaves_the_memory_as_it_was(phase, when):
+    def work(group):
+        memory, rank = {}, group.shard.rank
+        exchange = exchange_of(ErrorFeedback(QSGD(bits=4)), group, memory)
+        first = [summed(exchange, of_rank(rank), update=update)[0] for update in range(2)]
+        before = {name: left.clone() for name, left in memory.items()}
+        whole = exchange.transport
+        exchange.transport = Dying(whole, phase, when)
+        with pytest.raises(LostContact):
+            summed(exchange, of_rank(rank), update=2)
+        assert memory.keys() == before.keys()
+        assert all(torch.equal(memory[name], before[name]) for name in before)
+        exchange.transport = whole
+        again = summed(exchange, of_rank(rank), update=2)[0]
+        return first, again
+
+    def undisturbed(group):
+        exchange = exchange_of(ErrorFeedback(QSGD(bits=4)), group)
+        return [
+            summed(exchange, of_rank(group.shard.rank), update=update)[0] for update in range(3)
+        ]
+
+    expected = on_ranks(4, undisturbed)
+    for (_, again), whole in zip(on_ranks(4, work), expected, strict=True):
+        assert torch.equal(again, whole[2])  # repeated with the memory that it had

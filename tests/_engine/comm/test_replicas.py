@@ -195,6 +195,23 @@ def test_saving_what_was_saved_loses_nothing(model):
     assert all(map(torch.equal, again.center, center))
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 4, 5])
+def test_another_number_of_replicas_takes_over_all_memories(model, ranks):
+    saved = ReplicaSet(model.components, here=3)
+    for number, memory in enumerate(saved.memories):
+        memory["w"] = torch.full((2,), 10.0**number)
+        memory[f"w rows {number}:{number + 1}"] = torch.ones(1) if number else None
+    found = []
+    for first in range(ranks):  # as on ranks of a cluster, each with one replica
+        replicas = ReplicaSet(model.components, here=1)
+        replicas.inherit(saved, first, ranks)
+        found += replicas.memories
+    assert sum(memory["w"][0] for memory in found if "w" in memory) == 111.0
+    rows = [name for memory in found for name in memory if name != "w"]
+    assert sorted(rows) == ["w rows 1:2", "w rows 2:3"]
+    assert torch.equal(saved.memories[0]["w"], torch.ones(2))
+
+
 def test_numpy_numbers_are_saved_as_python_numbers(model):
     replicas = ReplicaSet(model.components, here=1)
     replicas.optimizer_state[0][0][0] = {"eta": np.float64(0.5), "sizes": (np.int64(2),)}

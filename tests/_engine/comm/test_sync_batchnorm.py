@@ -279,3 +279,21 @@ def test_only_ranks_without_rows_have_called_a_layer():
         return out.isfinite().all().item(), layer.running_mean.item(), layer.running_var.item()
 
     assert on_ranks(2, work) == [(True, 0.0, 1.0)] * 2
+
+
+def test_every_sum_is_counted():
+    """A layer of 3 channels: ranks, the sums of values and their number; mean, square, number."""
+
+    def work(group):
+        layer, x = nn.BatchNorm1d(3).double(), batch((7, 3))
+        statistics = BatchStatistics(group)
+        synchronize(layer, statistics)
+        layer(x[group.shard.rank :: 2].requires_grad_()).sum().backward()
+        return statistics.take_traffic(), statistics.take_traffic()
+
+    for traffic, after in on_ranks(2, work):
+        # One exchange before and one after the mean is known, and one in the backward pass; each
+        # of two ranks sends each number of eight bytes once.
+        assert traffic.bytes == 2 * 8 * ((2 + 3 + 1) + 7 + 7)
+        assert traffic.wait_seconds > 0
+        assert (after.bytes, after.wait_seconds) == (0, 0.0)

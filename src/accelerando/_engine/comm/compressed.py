@@ -16,8 +16,10 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
 
 from accelerando._engine.comm.communicator import SingleProcess, Traffic, all_reduce_bytes
-from accelerando._engine.comm.exchange import Exchange, Memory, Piece, is_small, pieces_of
+from accelerando._engine.comm.exchange import Exchange, is_small, pieces_of
+from accelerando._engine.comm.feedback_memory import Memory
 from accelerando._engine.comm.process_group import LostContact, ProcessGroup
+from accelerando._engine.comm.shards import Piece
 from accelerando.compress import Adaptive, Codec, ErrorFeedback, PowerSGD
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def make_hook(
 
 
 class CodecHook:
-    """All-gather of encoded gradients.
+    """Encoded gradients, all to all or in two phases.
 
     A bucket is encoded and sent as soon as DDP has filled it, while the backward pass continues; a
     codec that divides its bytes among all layers waits for the last bucket. The messages of the
@@ -99,8 +101,8 @@ class CodecHook:
         self._names = {id(parameter): name for name, parameter in carrier.named_parameters()}
         tail = carrier.get_parameter("tail")
         self._tail = id(tail)
-        gather = AllGather(group, tail.device)
-        self.exchange = Exchange(compressor, *group.shard, gather, memory)
+        transport = AllToAll(group, tail.device)
+        self.exchange = Exchange(compressor, *group.shard, transport, memory)
         self.remembers = not isinstance(compressor, Codec)
         self._open: list[tuple[Any, torch.Tensor]] = []
         self._pieces: list[Piece] = []  # not sent yet
@@ -139,23 +141,35 @@ class CodecHook:
 
 
 @dataclass
-class AllGather:
+class AllToAll:
+    """Sends a buffer to each rank of a group.
+
+    Attributes
+    ----------
+    group : ProcessGroup
+        The ranks.
+    device : torch.device
+        On which their buffers travel.
+    """
+
     group: ProcessGroup
     device: torch.device
 
-    def __call__(self, buffer: torch.Tensor) -> _Arriving:
-        buffer = buffer.to(self.device)
-        found = [torch.empty_like(buffer) for _ in range(self.group.shard.size)]
+    def __call__(self, buffers: Sequence[torch.Tensor], lengths: Sequence[int]) -> _Arriving:
+        sent = torch.cat(list(buffers)).to(self.device)
+        found = torch.empty(sum(lengths), dtype=torch.uint8, device=self.device)
         with self.group.contact():
-            work = self.group.processes.allgather([found], [buffer])
-        return _Arriving(self.group, work, found, buffer)
+            work = self.group.processes.alltoall_base(
+                found, sent, list(lengths), [len(buffer) for buffer in buffers]
+            )
+        return _Arriving(self.group, work, torch.split(found, list(lengths)), sent)
 
 
 @dataclass
 class _Arriving:
     group: ProcessGroup
     work: Any
-    found: list[torch.Tensor]
+    found: Sequence[torch.Tensor]
     buffer: torch.Tensor  # not to be freed while it is sent
 
     def wait(self) -> Sequence[torch.Tensor]:
@@ -258,10 +272,11 @@ class PowerHook:
 class _Here(NamedTuple):
     """The message of a single rank, which has arrived before it was sent."""
 
-    buffer: torch.Tensor
+    buffers: Sequence[torch.Tensor]
+    lengths: Sequence[int]
 
     def wait(self) -> Sequence[torch.Tensor]:
-        return [self.buffer]
+        return self.buffers
 
 
 class CompressedSingle(SingleProcess):

@@ -17,9 +17,10 @@ import torch
 from accelerando._engine._torch import Tensors, foreach_add_, foreach_sub_
 from accelerando._engine.comm.average import MeanWaiter
 from accelerando._engine.comm.communicator import Traffic
-from accelerando._engine.comm.compressed import AllGather
-from accelerando._engine.comm.exchange import Arrival, Exchange, Piece, exchange_here, is_small
+from accelerando._engine.comm.compressed import AllToAll
+from accelerando._engine.comm.exchange import Arrival, Exchange, exchange_here, is_small
 from accelerando._engine.comm.process_group import ProcessGroup
+from accelerando._engine.comm.shards import Piece
 from accelerando.compress import Adaptive, Codec, ErrorFeedback
 
 if TYPE_CHECKING:
@@ -46,10 +47,9 @@ class CompressedExchange:
         assert isinstance(compressor, Codec | ErrorFeedback | Adaptive)  # others are refused before
         self.members = members
         rank, size = members.shard.rank * members.here, members.shard.size * members.here
-        gather = AllGather(members, members.device) if isinstance(members, ProcessGroup) else None
+        send = AllToAll(members, members.device) if isinstance(members, ProcessGroup) else _nowhere
         self._exchanges = [
-            Exchange(compressor, rank + number, size, gather or _no_gather, {})
-            for number in range(members.here)
+            Exchange(compressor, rank + number, size, send, {}) for number in range(members.here)
         ]
         self._traffic = Traffic()
 
@@ -68,7 +68,7 @@ class CompressedExchange:
         pieces = [_pieces(replicas, one) for one in differences]
         # Whatever the replicas were when the fit began: they may have been restored since.
         for exchange, memory in zip(self._exchanges, replicas.memories, strict=True):
-            exchange.memory = memory
+            exchange.feedback.memory = memory
         wait_for_numbers = self.members.start_exchange(numbers)
         exchange = self._exchanges[0]
         receive: Callable[[], None]
@@ -108,5 +108,5 @@ def _nothing() -> None:
     return None
 
 
-def _no_gather(buffer: torch.Tensor) -> Arrival:
+def _nowhere(buffers: Sequence[torch.Tensor], lengths: Sequence[int]) -> Arrival:
     raise AssertionError("virtual ranks send nothing")

@@ -33,7 +33,7 @@ from accelerando._engine.comm.communicator import (
     all_reduce_bytes,
 )
 from accelerando._engine.comm.compressed import CommHook, make_hook
-from accelerando._engine.comm.exchange import Memory
+from accelerando._engine.comm.feedback_memory import Memory
 from accelerando._engine.comm.gradient_noise import RankNorms, part_norms
 from accelerando._engine.comm.process_group import BucketSums, LostContact, ProcessGroup
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
@@ -306,10 +306,10 @@ class DDPAllReduce(SingleProcess):
             return
         if self.shard.size == 1:  # nobody to agree with, and `reduce` may not look
             self.group.paused = self.group.paused or self.group.pause
-        if self.hook is not None:
-            self.traffic = self.hook.traffic
-        else:
-            self.traffic = Traffic(self._bytes, time.perf_counter() - self._ready)
+        spent = Traffic(self._bytes, time.perf_counter() - self._ready)
+        self.traffic = spent if self.hook is None else self.hook.traffic
+        if self._statistics is not None:
+            self.traffic = self.traffic.plus(self._statistics.take_traffic())
 
     def _tail_loss(self) -> torch.Tensor:
         """Return the summand of the loss whose gradient is the numbers to agree on."""

@@ -138,8 +138,10 @@ class LocalSGD(SingleProcess):
             state.replicas = ReplicaSet(state.components, here)
             state.replicas.restore(replicas, self.shard.rank * here)
         elif replicas is None or not replicas.fits(state.components, here):
-            state.replicas = ReplicaSet(state.components, here)
-            state.averaging.since = 0
+            intact = None if replicas is None or replicas.changed(state.components) else replicas
+            state.replicas, state.averaging.since = ReplicaSet(state.components, here), 0
+            if intact is not None:  # of another number of ranks
+                state.replicas.inherit(intact, self.shard.rank * here, self.ranks)
         assert state.replicas is not None
         if not isinstance(self.rule, Average) and not state.replicas.center:
             state.replicas.start_center(moves=isinstance(self.rule, Pull))

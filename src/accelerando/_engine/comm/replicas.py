@@ -132,6 +132,10 @@ class ReplicaSet:
             return False
         return self._content is None or self._content == self._live.content()
 
+    def changed(self, components: Components) -> bool:
+        """Return True if the model is another one or somebody has changed it."""
+        return self.bound and not self.fits(components, len(self.tensors))
+
     @property
     def n_bytes(self) -> int:
         """Bytes that a rank sends to be averaged: parameters and statistics."""
@@ -233,6 +237,20 @@ class ReplicaSet:
         self._live.point_at(self.shown, self.optimizer_state[0])
         self.mark()
         self.mark_content()
+
+    def inherit(self, saved: ReplicaSet, first: int, ranks: int) -> None:
+        """Take over the memories of error feedback of another number of replicas.
+
+        What a rank has not sent yet counts in the sum of all, whoever sends it: of `ranks` ranks
+        each takes over those of every `ranks`-th replica.
+        """
+        device = self._live.places[0].device
+        for number, memory in enumerate(self.memories, start=first):
+            for other in saved.memories[number::ranks]:
+                for name, left in other.items():
+                    if left is not None:
+                        mine = memory.get(name)
+                        memory[name] = left.to(device) if mine is None else mine + left.to(mine)
 
     def restore_center(self, saved: ReplicaSet) -> None:
         """Take over the central model and its memory, if there is one."""

@@ -7,6 +7,7 @@ PyTorch's ``SyncBatchNorm`` needs GPUs and a registered process group; this one 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from accelerando._engine._torch import check_batch_norm_input
+from accelerando._engine.comm.communicator import Traffic, all_reduce_bytes
 from accelerando._engine.comm.process_group import ProcessGroup
 from accelerando._engine.micro_batch import is_plain_batch_norm
 from accelerando.exceptions import UnsupportedError
@@ -43,6 +45,7 @@ class BatchStatistics:
         self.group = group
         self.counts = True  # False while this rank has no row and only fills in
         self.layers: list[_Forward] = []
+        self._traffic = Traffic()
         self._forget()
 
     @property
@@ -62,9 +65,16 @@ class BatchStatistics:
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum over the ranks; `values` may be overwritten."""
-        values = values.contiguous()
+        values, started = values.contiguous(), time.perf_counter()
         self.group.all_reduce(values)
+        sent = all_reduce_bytes(values.nbytes, self.group.shard.size)
+        self._traffic = self._traffic.plus(Traffic(sent, time.perf_counter() - started))
         return values
+
+    def take_traffic(self) -> Traffic:
+        """Return what the sums have cost since the last call."""
+        traffic, self._traffic = self._traffic, Traffic()
+        return traffic
 
     def end(self, loss: torch.Tensor) -> torch.Tensor:
         """End the forward pass; return the loss with edges to sums that this rank has filled in."""
