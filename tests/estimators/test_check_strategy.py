@@ -74,3 +74,19 @@ def test_powersgd_adds_gradients_up_and_averaging_sends_parameters():
     with pytest.raises(UnsupportedError, match="ranks exchange differences of parameters"):
         check_compressor(net_with(), PowerSGD(), PeriodicAveraging(4))
     check_compressor(net_with(), ErrorFeedback(TopK(0.1)), PeriodicAveraging(4))
+
+
+def test_a_codec_that_sends_more_than_it_saves_is_named_after_the_first_epoch(digits):
+    """Two ranks, 0.6 MB: positions come on top of numbers that are all sent."""
+    X, y = digits[0][:64], digits[1][:64]
+    settings = {
+        "module__hidden": 2048, "sync": PeriodicAveraging(1), "virtual_ranks": 2,
+        "batch_size": 16, "train_split": None,
+    }  # fmt: skip
+    net = classifier(compression=TopK(1.0), max_epochs=1, **settings)
+    message = r"TopK\(fraction=1.0, bits=None\) does not pay: an exchange took 1\.\d times the byt"
+    with pytest.warns(UserWarning, match=message) as found:
+        net.fit(X, y)
+    net.partial_fit(X, y)
+    assert len(found) == 1  # no warning with later epochs
+    classifier(compression=QSGD(), max_epochs=1, **settings).fit(X, y)  # and none at all

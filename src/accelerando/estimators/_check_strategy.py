@@ -5,8 +5,10 @@ Used by fits with ``sync``, ``virtual_ranks``, ``compression`` or ``couples_rows
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+from accelerando._engine.comm.communicator import all_reduce_bytes
 from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import check_sparse
 from accelerando._engine.step import needs_closure
@@ -17,6 +19,7 @@ from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
 from accelerando.sync._strategy import Strategy
 
+WORTH_COMPRESSING = 500_000  # bytes of a model; below, headers count, and nothing is saved
 GATHERS = 'couples_rows="gather" computes the loss of a whole batch on every rank'
 
 
@@ -94,6 +97,29 @@ def check_compressor(net: Any, compressor: Compressor, strategy: Strategy) -> No
             f"compression={compressor!r} adds to each what those before it left out: the "
             "differences that the optimizer looks at would not be those of the loss. Use a codec "
             "without memory, such as Atomo or QSGD, or another optimizer."
+        )
+
+
+def look_at_bytes(fit: Fit) -> None:
+    """Warn after the first epoch if encoded messages were longer than what they encode.
+
+    What they encode is the gradient, or the parameters if ranks average.
+    """
+    state, table = fit.state, fit.state.records.updates
+    if state.position.epoch != 1:
+        return
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.tensor().tolist()]
+    encoded = [row for row in rows if row["encode_seconds"] > 0 and row["ranks"] > 1]
+    n_bytes = sum(p.nbytes for _, p in state.components.named_parameters() if p.requires_grad)
+    if not encoded or n_bytes < WORTH_COMPRESSING:
+        return
+    share = min(row["bytes"] / all_reduce_bytes(n_bytes, int(row["ranks"])) for row in encoded)
+    if share > 1.0:
+        warnings.warn(
+            f"compression={fit.spec.compressor!r} does not pay: an exchange took {share:.1f} times "
+            f"the bytes that {int(encoded[-1]['ranks'])} ranks send without it. Choose a codec or "
+            "settings with fewer bits, or leave compression out.",
+            stacklevel=3,
         )
 
 

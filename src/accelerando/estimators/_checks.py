@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 from accelerando._engine.data.feed import Feed
+from accelerando._engine.loop import Fit
 from accelerando._engine.micro_batch import couples_rows, is_mean_over_rows
 from accelerando._validation import (
     check,
@@ -160,9 +161,9 @@ def initialize(net: Any, call: Callable[[], Any]) -> None:
 
 def check_compressor(net: Any, compressor: Any, strategy: Strategy) -> None:
     """Refuse a compressor that does not fit the strategy, the optimizer or a single process."""
-    from accelerando.estimators._check_strategy import check_compressor
+    from accelerando.estimators import _check_strategy
 
-    check_compressor(net, compressor, strategy)
+    _check_strategy.check_compressor(net, compressor, strategy)
 
 
 def all_rows(net: Any, dataset: Any) -> int:
@@ -301,21 +302,20 @@ def _is_masked(data: Any) -> bool:
     return isinstance(data, np.ma.MaskedArray)
 
 
-def look_at_epoch(update: int, batches: list[dict[str, Any]]) -> None:
-    """Refuse an empty stream; warn of a validation loss that is no number."""
-    if not update:
+def look_at_epoch(fit: Fit, batches: list[dict[str, Any]]) -> None:
+    """Refuse an empty stream; warn of a validation loss that is no number, and of wasted bytes."""
+    if not fit.state.position.update:
         raise ValueError("There are no training examples: the data set yielded none.")
-    for row in reversed(batches):
-        if "valid_loss" not in row:
-            break
-        if not math.isfinite(row["valid_loss"]):
-            warnings.warn(
-                f"The loss on the validation rows is {row['valid_loss']}, and training continues. "
-                "Look for nan and inf in these rows: EarlyStopping and Checkpoint cannot compare "
-                "epochs.",
-                stacklevel=2,
-            )
-            return
+    if unknown := [x for row in batches if not math.isfinite(x := row.get("valid_loss", 0.0))]:
+        warnings.warn(
+            f"The loss on the validation rows is {unknown[-1]}, and training continues. Look at "
+            "them for nan and inf: EarlyStopping and Checkpoint cannot compare epochs.",
+            stacklevel=2,
+        )
+    if fit.spec.compressor is not None:
+        from accelerando.estimators import _check_strategy
+
+        _check_strategy.look_at_bytes(fit)
 
 
 def check_feed(

@@ -287,7 +287,7 @@ class AdaptiveNet(Results, ConfiguredNet):
             row["train_batch_count"] = len(row["batches"])
             step = self._validation_step(None if valid is None else trainer.evaluate())
             self.run_single_epoch(valid, False, "valid", step, **fit.spec.fit_params)
-            checks.look_at_epoch(position.update, row["batches"])
+            checks.look_at_epoch(fit, row["batches"])
             state.seconds = fit.clock()
             state.records.epochs.add(
                 position.epoch,
