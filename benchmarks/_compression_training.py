@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from skorch.callbacks import LRScheduler
 from torch import nn
 from torch.utils.data import Subset
 
@@ -22,20 +23,34 @@ from _namespace_cluster import cluster
 from _namespaces import Machine, machines
 from _training_common import steady_seconds, walk
 from accelerando import NeuralNetClassifier
-from accelerando.compress import QSGD, Atomo, Compressor, PowerSGD, TernGrad
+from accelerando.compress import (
+    QSGD,
+    Atomo,
+    Compressor,
+    ErrorFeedback,
+    PowerSGD,
+    TernGrad,
+    TopK,
+)
 
 RANKS = 2
-BATCH = 64
+BATCH = 32  # rows of each rank
 EXPONENTS = (-9, 1)  # step sizes are powers of two, as in D.4
 
+# As the papers configured them: one norm for a whole layer, no buckets; then as they are today.
 METHODS: dict[str, Compressor | None] = {
     "SGD": None,
-    **{f"Atomo({s})": Atomo(s) for s in (1, 2, 3, 4)},
-    **{f"QSGD({b})": QSGD(b) for b in (8, 4, 2, 1)},
-    "TernGrad": TernGrad(),
+    "Atomo(share=0.06)": Atomo(share=0.06),
+    "Atomo(share=0.12)": Atomo(share=0.12),
+    **{f"Atomo({s}), paper": Atomo(s) for s in (1, 3)},
+    **{f"QSGD({b}), paper": QSGD(b, bucket=None, norm=2.0) for b in (4, 2)},
+    "TernGrad, paper": TernGrad(bucket=None),
+    **{f"QSGD({b})": QSGD(b) for b in (8, 4, 2)},
+    "TernGrad, buckets": TernGrad(bucket=512),
+    "TopK(2 %), error feedback": ErrorFeedback(TopK(0.02)),
     "PowerSGD(2)": PowerSGD(2),
 }
-FEW = ("SGD", "Atomo(2)", "QSGD(4)", "TernGrad", "PowerSGD(2)")
+FEW = ("SGD", "Atomo(share=0.06)", "QSGD(4), paper", "QSGD(4)", "TernGrad, paper", "PowerSGD(2)")
 
 
 class Size(NamedTuple):
@@ -50,7 +65,7 @@ class Size(NamedTuple):
     target: float
 
 
-FULL = Size(tuple(METHODS), 16, 10_000, 4, -3, EXPONENTS, 0.42)
+FULL = Size(tuple(METHODS), 16, 10_000, 6, -3, EXPONENTS, 0.42)
 QUICK = Size(FEW, 16, 512, 2, -3, (-4, -3), 0.12)
 
 
@@ -76,7 +91,7 @@ class Split:
 
 @dataclass
 class Bench:
-    """Two ranks, the data, and what has been found so far."""
+    """The ranks, the data, and what has been found so far."""
 
     client: Any
     ranks: list[Machine]
@@ -90,18 +105,24 @@ class Bench:
     def net(self, method: str, exponent: int, epochs: int, split: Split) -> NeuralNetClassifier:
         """Return what is to be trained."""
         torch.manual_seed(0)
+        ranks = len(self.ranks)
+        # The rate falls to a tenth after two thirds of the epochs; a run that tunes has one.
+        drop = LRScheduler(
+            torch.optim.lr_scheduler.MultiStepLR, milestones=[max(1, 2 * epochs // 3)], gamma=0.1
+        )
         return NeuralNetClassifier(
             model(self.size.width),
             criterion=nn.CrossEntropyLoss,
             lr=2.0**exponent,  # no momentum and no weight decay, as in 3.3.5
-            batch_size=BATCH,
+            batch_size=BATCH * ranks,
             max_epochs=epochs,
+            callbacks=[drop],
             train_split=split,
             compression=METHODS[method],
             client=self.client,
-            examples_per_worker=BATCH // RANKS,
-            min_workers=RANKS,
-            max_workers=RANKS,
+            examples_per_worker=BATCH,
+            min_workers=ranks,
+            max_workers=ranks,
             rank_timeout=120.0,
             random_state=0,
             verbose=0,
@@ -113,7 +134,7 @@ class Bench:
         In a first epoch every row is new, so that the mean over the last third of its updates tells
         what a validation loss does, with less noise than the state after one of them.
         """
-        key = f"tuning {method} {exponent}"
+        key = f"tuning {method} {exponent} {len(self.ranks)} {self.size}"
         if key not in self.cache:
             net = self.net(method, exponent, 1, Split(range(self.size.rows), None))
             try:
@@ -128,7 +149,7 @@ class Bench:
 
     def train(self, method: str, exponent: int) -> dict[str, Any]:
         """Train on the slow network to the end; return what came out."""
-        key = f"training {method} {exponent} {self.bandwidth}"
+        key = f"training {method} {exponent} {self.bandwidth} {len(self.ranks)} {self.size}"
         if key in self.cache:
             return dict(self.cache[key])
         n = len(self.x)
@@ -141,13 +162,14 @@ class Bench:
             console.print(f"  {method}: {str(error).splitlines()[0]}")
         wire = sum(machine.sent_bytes() for machine in self.ranks) - sent
         frame = net.updates_frame()
-        assert set(frame["ranks"]) == {RANKS}, frame["ranks"].tolist()
+        assert set(frame["ranks"]) == {len(self.ranks)}, frame["ranks"].tolist()
         seconds = steady_seconds(frame["seconds"].to_numpy(), frame["epoch"].to_numpy())
         per_epoch = frame.assign(taken=seconds).groupby("epoch")[["taken", "bytes"]].sum()
         row = {
             "method": method,
             "step_size": 2.0**exponent,
             "accuracies": [float(a) for a in net.history[:, "valid_acc"]],
+            "losses": frame.groupby("epoch")["loss"].mean().tolist(),
             "epoch_seconds": per_epoch["taken"].tolist(),
             "epoch_bytes": per_epoch["bytes"].tolist(),
             "update_seconds": float(np.median(seconds)),
@@ -163,7 +185,7 @@ class Bench:
 
 
 def inside(
-    tag: str, *, data: Path | None, quick: bool, bandwidth: float, cache: Path | None
+    tag: str, *, count: int, data: Path | None, quick: bool, bandwidth: float, cache: Path | None
 ) -> dict[str, Any]:
     """Tune all methods on a fast network, train with the best step sizes on a slow one."""
     torch.set_num_threads(1)
@@ -172,7 +194,7 @@ def inside(
     n_test = 500 if quick else len(images.x_test)
     x = np.concatenate([images.x_train[: size.rows], images.x_test[:n_test]])
     y = np.concatenate([images.y_train[: size.rows], images.y_test[:n_test]])
-    hub, ranks = machines(RANKS, tag)
+    hub, ranks = machines(count, tag)
     rows = []
     with cluster(hub, ranks) as client:
         bench = Bench(client, ranks, x, y, n_test, size, bandwidth, Cache(cache))
@@ -198,8 +220,9 @@ def inside(
         "model": f"ResNet-style, width {size.width}, first stride 2, "
         f"{count_parameters(model(size.width))} parameters",
         "data": f"CIFAR-10, {size.rows} rows to train, {n_test} to test",
-        "ranks": RANKS,
-        "batch_size": BATCH,
+        "ranks": count,
+        "batch_size": BATCH * count,
+        "step_sizes": "a tenth after two thirds of the epochs",
         "epochs": size.epochs,
         "target": size.target,
         "test_rows": n_test,

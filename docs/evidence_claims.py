@@ -402,6 +402,14 @@ CLAIMS = (
         _codecs_alone,
     ),
     Claim(
+        "atomo-rivals",
+        DISSERTATION,
+        "ATOMO trains up to twice as fast as QSGD and three times as fast as TernGrad",
+        "“up to a factor of 2× and 3× respectively” (Section 3.3.5)",
+        "compression.py",
+        _codecs_alone,
+    ),
+    Claim(
         "arr",
         DISSERTATION,
         "ARR needs fewer answers than random sampling; Greedy does not",

@@ -141,7 +141,39 @@ def test_what_training_with_codecs_says(evidence, benchmark_of, tmp_path, atomo,
     assert content["evidence"]["atomo"]["verdict"] == verdict
     (tmp_path / "x.json").write_text(json.dumps(content))
     measured, _ = evidence.facts(tmp_path)["atomo"]  # it is a claim, and a verdict
-    assert measured.text.endswith("TernGrad not at all, PowerSGD not at all; 1 seed, 3 epochs")
+    never = "TernGrad not at all, TopK not at all, PowerSGD not at all"
+    assert measured.text.endswith(f"{never}; 1 seed, 3 epochs")
+
+
+@pytest.mark.parametrize(
+    ("qsgd", "terngrad", "verdict"),
+    [(2.0, 3.0, "yes"), (2.0, 2.0, "partly"), (1.2, 1.2, "partly"), (0.8, 0.9, "**no**")],
+)
+def test_what_atomo_is_against_its_rivals_of_the_papers(benchmark_of, qsgd, terngrad, verdict):
+    verdicts = benchmark_of("_compression_verdict")
+    rows = [
+        run_of("SGD", 9.0, 0.5),
+        run_of("Atomo(share=0.06)", 1.0, 0.5),
+        run_of("QSGD(4), paper", qsgd, 0.5),
+        run_of("TernGrad, paper", terngrad, 0.5),
+        run_of("QSGD(4)", 0.5, 0.5),
+    ]
+    judged = verdicts.judged(rows, 0.4, 2000)
+    said = verdicts.evidence(judged, SETTINGS)["atomo-rivals"]
+    assert said["verdict"] == verdict
+    assert f"QSGD: {qsgd:.2f} times (0.50 as it is today)" in said["measured"]
+    never = verdicts.judged([*rows[:2], run_of("QSGD(4), paper", 1.0, 0.1)], 0.4, 2000)
+    said = verdicts.evidence(never, SETTINGS)["atomo-rivals"]
+    assert said["verdict"] == "yes"
+    assert "the paper's did not get there" in said["measured"]
+    none = verdicts.judged([rows[0], rows[2]], 0.4, 2000)
+    assert verdicts.evidence(none, SETTINGS)["atomo-rivals"]["verdict"] == "**no**"
+
+
+def test_times_of_a_busy_machine_are_noticed(benchmark_of):
+    rows = [{"method": "a", "processors_taken_by_others": 0.1}]
+    rows.append({"method": "b", "processors_taken_by_others": 0.9})
+    assert benchmark_of("_compression_verdict").disturbed(rows) == ["b"]
 
 
 def test_step_sizes_are_searched_downhill(benchmark_of):
