@@ -51,7 +51,8 @@ class GradientNoiseScale(Monitor):
     -----
     Signals: ``noise_scale``, unknown (``nan``) until its relative standard error is at most one
     half; ``noise_scale_error``, that error, for the logarithm; ``noise_scale_low``, a lower bound
-    with a confidence of 95 %, known from the eighth observation on.
+    known from the eighth observation on. It is built for a confidence of 95 %, and lags behind a
+    scale that falls quickly.
 
     The estimate assumes that a batch is a random draw. In the second half of an epoch, rows that
     have not come yet have larger gradients than those that have: where a model memorizes its data,
