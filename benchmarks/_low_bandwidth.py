@@ -178,9 +178,12 @@ class Clock:
             net.set_params(compression__start=2)
         n = updates * rows * count
         some = np.arange(n) % len(self.images.x_train)
-        load, sent = OtherLoad(), self.sent()
-        net.fit(self.images.x_train[some], self.images.y_train[some])
-        wire, frame = self.sent() - sent, net.updates_frame()
+        for _ in range(3):  # on a busy machine ranks may start too late for the first updates
+            load, sent = OtherLoad(), self.sent()
+            net.fit(self.images.x_train[some], self.images.y_train[some])
+            wire, frame = self.sent() - sent, net.updates_frame()
+            if set(frame["ranks"]) == {count}:
+                break
         assert set(frame["ranks"]) == {count}, frame["ranks"].tolist()
         frame["taken"] = steady_seconds(frame["seconds"].to_numpy(), frame["epoch"].to_numpy())
         frame = frame.iloc[first:]
@@ -222,7 +225,14 @@ NATIVE = {"DDP (PyTorch)": None, "DDP + PowerSGD (PyTorch)": 2}
 
 
 def inside(
-    tag: str, *, count: int, bandwidths: list[float], images: Cifar, size: Size, cache: Path | None
+    tag: str,
+    *,
+    count: int,
+    models: list[str],
+    bandwidths: list[float],
+    images: Cifar,
+    size: Size,
+    cache: Path | None,
 ) -> dict[str, Any]:
     """Measure the time of all ways on this number of ranks; this runs in a namespace."""
     torch.set_num_threads(1)
@@ -233,7 +243,7 @@ def inside(
         for bandwidth in bandwidths:
             for machine in ranks:
                 machine.limit(1e6 * bandwidth)
-            for name, module in networks(size).items():
+            for name, module in ((one, networks(size)[one]) for one in models):
                 ways = {" × ".join(way): partial(clock.timed, module, way) for way in WAYS}
                 ways |= {one: partial(clock.native, module, k) for one, k in NATIVE.items()}
                 for way, measure in ways.items():

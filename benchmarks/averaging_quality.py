@@ -5,19 +5,25 @@ virtual ranks in one process: what ranks learn, not how fast they are. A small c
 network, 16 ranks with batches of 128 rows, SGD with momentum 0.9, and a learning rate that falls
 to a tenth after half and after three quarters of the epochs:
 
-small batch   one rank, batch 128
-FULLSGD       gradients averaged in every update, the rate times 1, 2, 4, 8, 16
-CPSGD         parameters averaged after p = 2, 4, 8, 16 updates (--periods for others)
-ADPSGD        Algorithm 2; with momentum kept by each rank, averaged, and reset
-decreasing    the schedule of Wang and Joshi, from 16 down
-QSGD          8 bits for each number of the gradient. One process quantizes the gradient of the
-              whole batch once, where 16 ranks would each quantize theirs
+FULLSGD       gradients averaged in every update, the rate times 1 and 4 (--rates for others)
+CPSGD         parameters averaged after p = 4, 6, 8 updates (--periods for others)
+ADPSGD        Algorithm 2
+also with --all: small batch (one rank, batch 128); ADPSGD with momentum averaged, and reset; the
+              decreasing schedule of Wang and Joshi; QSGD with 8 bits, which one process applies
+              once to the gradient of the whole batch, where 16 ranks would each apply it to theirs
 
-Reported are the best test accuracy, the training loss of the last epoch, how often ranks met, and
-V_t, the mean variance of the ranks' parameters between two averagings, in the first half and in
-the second; means over the seeds. The data are Fashion-MNIST, or CIFAR-10 from a file with x_train,
-y_train, x_test, y_test (--cifar FILE). --quick has too few examples and epochs to say which is
-better; it shows that it runs.
+Two regimes. *All rows*: 60,000 of Fashion-MNIST, 80 epochs (2,320 updates), so that optimization
+limits accuracy. *Few rows* (--few): 10,000, where every way fits the training set in the end and
+overfitting limits accuracy; averaging seldom is then a regularizer, and a way with a larger
+training loss is often the more accurate one. The page of evidence takes its verdict from all rows.
+
+Reported are the best test accuracy, the training loss of the last epoch, how often ranks met, V_t,
+the mean variance of the ranks' parameters between two averagings, in the first half and in the
+second, and the paper's criterion (9), the mean of Var[W_k] weighted by the learning rate: smaller
+is better for the same number of averagings. Means over the seeds. The data are Fashion-MNIST, or
+CIFAR-10 from a file with x_train, y_train, x_test, y_test (--cifar FILE). --cache FILE keeps what
+is finished, so that it can be run in pieces. --quick has too few examples and epochs to say which
+is better; it shows that it runs.
 """
 
 from __future__ import annotations
@@ -83,16 +89,19 @@ def ways(args: argparse.Namespace, ranks: int, rows: int, epochs: int) -> dict[s
     """Return the settings of every way to train."""
     watch = [ParameterSpread(every=1)]
     many = {"virtual_ranks": ranks, "batch_size": rows}
-    found: dict[str, dict] = {"small batch": {"batch_size": rows}}
+    found: dict[str, dict] = {}
     for times in args.rates:
         found[f"FULLSGD lr x {times}"] = {**many, "lr_times": times}
     for period in args.periods:
         strategy = PeriodicAveraging(period)
         found[f"CPSGD p = {period}"] = {**many, "sync": strategy, "monitors": watch}
-    for how in ("keep", "average", "reset"):
-        name = "ADPSGD" if how == "keep" else f"ADPSGD, momentum: {how}"
+    found["ADPSGD"] = {**many, "sync": AdaptiveAveraging(), "monitors": watch}
+    if not args.all:
+        return found
+    found["small batch"] = {"batch_size": rows}
+    for how in ("average", "reset"):
         adaptive = AdaptiveAveraging(optimizer_state=how)
-        found[name] = {**many, "sync": adaptive, "monitors": watch}
+        found[f"ADPSGD, momentum: {how}"] = {**many, "sync": adaptive, "monitors": watch}
     slow = DecreasingAveraging(16, every_epochs=max(1, epochs // 8))
     found["decreasing"] = {**many, "sync": slow, "monitors": watch}
     found["QSGD 8 bits"] = {"batch_size": ranks * rows, "compression": QSGD(bits=8)}
@@ -134,6 +143,7 @@ def train(way: dict, images: Images, epochs: int, lr: float, width: int, seed: i
         row["periods"] = updates["period"].iloc[:: max(1, len(updates) // 200)].tolist()
         if "parameter_spread" in updates.columns:
             row["variance"] = variance(updates)
+            row["criterion"] = criterion(updates)
     return row
 
 
@@ -142,10 +152,20 @@ def variance(updates: Any) -> list[float]:
 
     Weighted by updates, the mean of V_t is the mean of what it is a mean of.
     """
-    met = updates["spread"].notna()
-    before = updates["parameter_spread"].shift(1).where(~met.shift(1, fill_value=True), 0.0)
+    before = variances(updates)
     half = len(before) // 2
     return [float(before[:half].mean()), float(before[half:].mean())]
+
+
+def criterion(updates: Any) -> float:
+    """Return (9) of the paper, the mean of Var[W_k] weighted by the learning rate."""
+    return float(np.average(variances(updates), weights=updates["lr"]))
+
+
+def variances(updates: Any) -> Any:
+    """Return Var[W_k] at the beginning of each update: zero after an averaging."""
+    met = updates["spread"].notna()
+    return updates["parameter_spread"].shift(1).where(~met.shift(1, fill_value=True), 0.0)
 
 
 def means(name: str, runs: list[dict]) -> dict[str, Any]:
@@ -157,6 +177,7 @@ def means(name: str, runs: list[dict]) -> dict[str, Any]:
         "deviation": float(np.std(best, ddof=1)) if len(best) > 1 else None,
         "train_loss": mean(run["train_loss"] for run in runs),
         "updates": runs[0]["updates"],
+        "seeds": len(runs),
     }
 
 
@@ -174,6 +195,7 @@ def summary(name: str, runs: list[dict]) -> dict[str, Any]:
         row["megabytes"] = mean(run["megabytes"] for run in runs)
         row["synchronisations"] = mean(run["synchronisations"] for run in runs)
     if "variance" in runs[0]:
+        row["criterion"] = mean(run["criterion"] for run in runs)
         row["variance_of_halves"] = np.mean([run["variance"] for run in runs], axis=0).tolist()
     return row
 
@@ -182,21 +204,40 @@ def verdict(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     """Return what the page of evidence says."""
     adaptive = next(row for row in rows if row["way"] == "ADPSGD")
     constant = [row for row in rows if row["way"].startswith("CPSGD")]
-    full = max(r["best_accuracy"] for r in rows if r["way"].startswith("FULLSGD"))
-    # A little more is allowed, or the period that matches best would be left out by one or two.
-    fair = [r for r in constant if r["synchronisations"] <= 1.05 * adaptive["synchronisations"]]
-    best = max((r["best_accuracy"] for r in fair), default=0.0)
-    found = adaptive["best_accuracy"]
-    text = (
-        f"{found:.2%} with {adaptive['synchronisations']:.0f} averagings, against {best:.2%} for "
-        f"the best constant period with at most 5 % more of them and {full:.2%} for the best rate "
-        "of full synchronization; virtual ranks, a small network"
+    full = max(
+        (r for r in rows if r["way"].startswith("FULLSGD")), key=lambda r: r["best_accuracy"]
     )
-    better = (found >= best) + (found >= full)
+    met, found = adaptive["synchronisations"], adaptive["best_accuracy"]
+    more = [r for r in constant if r["synchronisations"] >= met]
+    best = max(more, key=lambda r: r["best_accuracy"], default=None)
+    # Two deviations of a difference of two means over the seeds.
+    apart = [row["deviation"] or 0.0 for row in (adaptive, full)]
+    noise = 2.0 * (sum(one**2 for one in apart) / max(1, adaptive["seeds"])) ** 0.5
+    nearest = min(constant, key=lambda r: abs(r["synchronisations"] - met), default=None)
+    good = [
+        best is not None and found >= best["best_accuracy"],
+        found >= full["best_accuracy"] - noise,
+        nearest is not None and adaptive["criterion"] <= nearest["criterion"],
+    ]
+    text = f"{found:.2%} (training loss {adaptive['train_loss']:.3f}) with {met:.0f} averagings"
+    if best is not None:
+        text += (
+            f", against {best['best_accuracy']:.2%} ({best['train_loss']:.3f}) for {best['way']} "
+            f"with {best['synchronisations']:.0f}"
+        )
+    text += (
+        f", and {full['best_accuracy']:.2%} ({full['train_loss']:.3f}) for full synchronization, "
+        f"of which {noise:.2%} may be noise"
+    )
+    if nearest is not None:
+        text += (
+            f"; criterion (9) is {adaptive['criterion']:.3g}, {nearest['criterion']:.3g} for "
+            f"{nearest['way']} with {nearest['synchronisations']:.0f} averagings"
+        )
     return {
         "adpsgd-accuracy": {
-            "measured": text,
-            "verdict": ("**no**", "partly", "yes")[better],
+            "measured": f"{text}; virtual ranks, a small network",
+            "verdict": "yes" if all(good) else "partly" if any(good) else "**no**",
         }
     }
 
@@ -241,11 +282,13 @@ def run_each(
 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
-    made = options(__doc__ or "", epochs=40, ranks=16)
+    made = options(__doc__ or "", epochs=80, ranks=16)
     made.add_argument("--rows", type=int, help="of a rank's batch (default: 128)")
-    made.add_argument("--width", type=int, help="channels of the first layer (default: 16)")
-    made.add_argument("--periods", type=int, nargs="+", default=[2, 4, 8, 16])
-    made.add_argument("--rates", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    made.add_argument("--width", type=int, help="channels of the first layer (default: 8)")
+    made.add_argument("--periods", type=int, nargs="+", default=[4, 6, 8])
+    made.add_argument("--rates", type=int, nargs="+", default=[1, 4])
+    made.add_argument("--all", action="store_true", help="all ways")
+    made.add_argument("--few", action="store_true", help="10,000 rows")
     return made.parse_args()
 
 
@@ -256,9 +299,12 @@ def main() -> None:
     if quick:
         images = Images(*(part[: 1280 if k < 2 else 500] for k, part in enumerate(images)))
         args.periods, args.rates = [4], [1, 4]
-    epochs = args.epochs or (4 if quick else 40)
-    rows, width = args.rows or (8 if quick else 128), args.width or (4 if quick else 16)
-    about = f"{epochs}/{quick}/{bool(args.cifar)}/{args.lr}/{args.ranks}/{rows}/{width}"
+    elif args.few:
+        images = Images(*(part[:10_000] for part in images))
+    epochs = args.epochs or (4 if quick else 80)
+    rows, width = args.rows or (8 if quick else 128), args.width or (4 if quick else 8)
+    data = f"{len(images.x_train)}/{bool(args.cifar)}"
+    about = f"{epochs}/{data}/{args.lr}/{args.ranks}/{rows}/{width}"
     once = partial(train, images=images, epochs=epochs, lr=args.lr, width=width)
     every = dict(run_each(ways(args, args.ranks, rows, epochs), about, args, once))
     table = [summary(name, runs) for name, runs in every.items()]
@@ -266,13 +312,14 @@ def main() -> None:
     module = Network(images.x_train.shape[1], width)
     module(images.x_train[:2])
     settings = {
-        "epochs": epochs, "seeds": len(every["small batch"]), "lr": args.lr, "ranks": args.ranks,
+        "epochs": epochs, "seeds": len(every["ADPSGD"]), "lr": args.lr, "ranks": args.ranks,
         "rows_per_rank": rows, "parameters": count_parameters(module),
         "examples": len(images.x_train), "data": "CIFAR-10" if args.cifar else "Fashion-MNIST",
         "paper": PAPER,
     }  # fmt: skip
-    found = {} if quick else {"evidence": verdict(table)}
-    write(output_path(args, __file__), __file__, settings, rows=table, **found)
+    found = {} if quick or args.few else {"evidence": verdict(table)}
+    name = "averaging_quality_few.py" if args.few else __file__
+    write(output_path(args, name), __file__, settings, rows=table, **found)
 
 
 def show(table: list[dict[str, Any]]) -> None:
@@ -287,10 +334,11 @@ def show(table: list[dict[str, Any]]) -> None:
                 None if met is None else f"{met:.0f}",
                 None if met is None else f"{row['megabytes']:,.1f}",
                 *(None if half is None else f"{half:.3g}" for half in halves),
+                None if "criterion" not in row else f"{row['criterion']:.3g}",
             ]
         )
     columns = ["", "best test accuracy", "training loss", "updates", "met", "MB"]
-    print_table("Averaging", [*columns, "V, first half", "V, second half"], shown)
+    print_table("Averaging", [*columns, "V, first half", "V, second half", "(9)"], shown)
 
 
 if __name__ == "__main__":

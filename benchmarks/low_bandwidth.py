@@ -72,8 +72,8 @@ def main() -> None:
         leave_properly()
         tag, file = args.inside
         rows = inside(
-            tag, count=args.ranks[0], bandwidths=bandwidths, images=images, size=size,
-            cache=args.cache,
+            tag, count=args.ranks[0], models=args.models, bandwidths=bandwidths, images=images,
+            size=size, cache=args.cache,
         )  # fmt: skip
         Path(file).write_text(json.dumps(rows))
         return
@@ -114,6 +114,7 @@ def time_all(args: argparse.Namespace, ranks: int, bandwidths: list[float]) -> N
         console.print(f"{reason} Time was not measured.")
         return
     options = ["--ranks", str(ranks), "--bandwidths", *map(str, bandwidths)]
+    options += ["--models", *args.models]
     options += ["--quick"] if args.quick else []
     for name in ("data", "cache", "epochs"):
         if (value := getattr(args, name)) is not None:
