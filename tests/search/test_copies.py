@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelerando.search._copies import StateCopies, StateLocation, should_copy
+from accelerando.search._copies import StateCopies, StateLocation, should_copy, submit_beside
 from accelerando.search._task import extract_model
 from accelerando.search._train import Report
 
@@ -86,3 +86,11 @@ def test_a_dropped_model_is_forgotten(copies):
     update(copies, 0.9)
     assert len(copies.client.submitted) == 1
     assert copies.pop(0, ["b"]) is None
+
+
+def test_a_task_about_a_state_runs_where_the_state_is():
+    calls = []
+    client = SimpleNamespace(submit=lambda *words, **options: calls.append((words, options)))
+    submit_beside(client, "a", len, "state")
+    options = {"workers": ["a"], "allow_other_workers": True, "pure": False}
+    assert calls == [((len, "state"), options)]

@@ -151,3 +151,14 @@ def test_tasks_that_the_scheduler_learns_of_late_are_cancelled_too(nobody, monke
     while n_tasks(nobody):
         time.sleep(0.01)
     assert cancelled[:2] == [1, 1]
+
+
+def test_workers_that_load_models_are_those_of_the_client_that_computes(client, monkeypatch):
+    asked = []
+    found = {"workers": ["one"]}
+    monkeypatch.setattr(_limits, "where_ranks_can_be", lambda one: asked.append(one) or found)
+    with _limits.current(client):
+        assert _limits.where_models_load() == found
+    assert asked == [client]
+    with dask.config.set(scheduler="synchronous"):
+        assert _limits.where_models_load() == {}

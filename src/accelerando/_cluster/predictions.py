@@ -9,6 +9,7 @@ import dask
 import dask.array
 import numpy as np
 
+from accelerando._cluster.anywhere import anywhere
 from accelerando.exceptions import UnsupportedError
 
 
@@ -23,7 +24,7 @@ def whole_rows(X: Any) -> Any:
 
 
 def predict_chunks(
-    predict: Callable[..., Any], sealed: Any, X: Any, method: str, shown: np.ndarray[Any, Any]
+    predict: Callable[..., Any], sealed: bytes, X: Any, method: str, shown: np.ndarray[Any, Any]
 ) -> Any:
     """Return the predictions of a Dask array as one that is not computed yet.
 
@@ -31,8 +32,8 @@ def predict_chunks(
     ----------
     predict : callable
         Called with the net, the rows of a chunk, the method, and the predictions of no rows.
-    sealed : object
-        The net, which is sent to each worker once.
+    sealed : bytes
+        The net, which is sent to each worker once. Every worker can unpickle bytes.
     X : dask.array.Array
         With whole rows; see :func:`whole_rows`. The lengths of the chunks may be unknown.
     method : str
@@ -41,7 +42,7 @@ def predict_chunks(
         The predictions of one row, which show the shape and the type of the others.
     """
     net = dask.delayed(sealed, pure=False)
-    call = dask.delayed(predict, pure=False)
+    call = dask.delayed(anywhere(predict), pure=False)
     parts = [
         dask.array.from_delayed(
             call(net, block, method, shown[:0]), (rows, *shown.shape[1:]), shown.dtype

@@ -65,7 +65,7 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
     parts = [multi_indexing(X, slice(start, start + step)) for start in range(0, n_examples, step)]
     with shielded(net.client):  # Ctrl-C is for this process
         options = {"hash": False, "broadcast": True, "workers": where["workers"]}
-        sealed = net.client.scatter(_Sealed(content), **options)
+        sealed = net.client.scatter(content, **options)
         futures = [
             net.client.submit(predict_part, sealed, part, method, pure=False, **where)
             for part in parts
@@ -76,6 +76,9 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
             if not scheduler_cannot_load(error):
                 raise
             return None
+        finally:
+            for future in (sealed, *futures):
+                future.release()  # an error refers to this frame, and may live long
     return joined(found)
 
 
@@ -97,21 +100,17 @@ def _lazy(net: Any, method: str, X: Any) -> Any:
             "The module has several outputs, and a Dask array holds one. Call predict_proba for "
             "the first, or forward on arrays in memory."
         )
-    return predict_chunks(predict_part, _Sealed(seal(net)), X, method, np.asarray(shown))
+    return predict_chunks(predict_part, seal(net), X, method, np.asarray(shown))
 
 
 # -- what travels ---------------------------------------------------------------------------------
 
 
-class _Sealed:
-    """A net as bytes: what is trained later does not change predictions asked for before."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-
 def seal(net: Any) -> bytes:
-    """Return a net that can predict, as bytes."""
+    """Return a net that can predict, as bytes.
+
+    What is trained later does not change predictions that were asked for before.
+    """
     kept = {name: value for name, value in vars(net).items() if name not in _LEFT_OUT}
     kept.update(client=None, _trainer_=None, _state_=None, ema=None, verbose=0)
     modules = {name + "_" for name in (*net._modules, *net._criteria)}
@@ -148,13 +147,13 @@ def _opened(content: bytes) -> Any:
     return net
 
 
-def predict_part(sealed: _Sealed, X: Any, method: str, empty: Any = None) -> Any:
+def predict_part(sealed: bytes, X: Any, method: str, empty: Any = None) -> Any:
     """Return the predictions of some rows, on a worker.
 
     Parameters
     ----------
-    sealed : _Sealed
-        The net.
+    sealed : bytes
+        The net; see :func:`seal`.
     X : array
         The rows.
     method : str
@@ -164,5 +163,5 @@ def predict_part(sealed: _Sealed, X: Any, method: str, empty: Any = None) -> Any
     """
     if empty is not None and len(X) == 0:
         return empty
-    found = getattr(_opened(sealed.content), method)(X)
+    found = getattr(_opened(sealed), method)(X)
     return np.asarray(found) if empty is not None else found

@@ -28,7 +28,7 @@ from accelerando._cluster.plugins import shielded
 from accelerando._cluster.remarks import scheduler_cannot_load
 from accelerando._dask import send_to, stop_listening
 from accelerando.exceptions import ClusterError
-from accelerando.search._copies import StateCopies, StateLocation
+from accelerando.search._copies import StateCopies, StateLocation, submit_beside
 from accelerando.search._data import Data
 from accelerando.search._losses import LostTasks, Task, error_of, is_loss
 from accelerando.search._placement import Placement, WorkerData
@@ -310,7 +310,7 @@ class DaskWorkers:
             task.finished_at = task.finished_at or now
             if now - task.finished_at > EVENT_SECONDS:  # the event was lost with a connection
                 del self.tasks[task.number]
-                future = self.client.submit(reports_of, task.future, pure=False)
+                future = submit_beside(self.client, task.worker, reports_of, task.future)
                 reports = self._result(future)
                 if reports is None:
                     return self._on_lost(task)
@@ -368,20 +368,17 @@ class DaskWorkers:
 
     def get(self, model: int) -> State | None:
         """Return the state of a model in this process; None if it is lost."""
-        future = self._submit(state_of, model)
-        return None if future is None else self._result(future)
+        if self.location(model) is None:
+            return None
+        future, worker, _ = self.states[model]
+        return self._result(submit_beside(self.client, worker, state_of, future, model))
 
     def pickled(self, model: int) -> Callable[[], bytes | None]:
         """Return a function that returns the pickled state that a model has now."""
         if self.location(model) is None:
             return lambda: None
-        state = self.states[model].future  # held until it was written or found to be superfluous
-        return lambda: self._result(self.client.submit(pickle_of, state, model, pure=False))
-
-    def _submit(self, function: Any, model: int) -> Future | None:
-        if self.location(model) is None:
-            return None
-        return self.client.submit(function, self.states[model].future, model, pure=False)
+        future, worker, _ = self.states[model]  # held until it was written, or is not needed
+        return lambda: self._result(submit_beside(self.client, worker, pickle_of, future, model))
 
     def _result(self, future: Future) -> Any:
         return result_of(future, self.ended, self.roster)

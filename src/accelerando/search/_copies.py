@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distributed import Client, Future
 
 from accelerando.search._task import extract_model
 from accelerando.search._train import Report
 
-__all__ = ["StateCopies", "StateLocation", "should_copy"]
+__all__ = ["StateCopies", "StateLocation", "should_copy", "submit_beside"]
 
 COPY_SECONDS = 1.0  # training time after which a small model is copied
 COPY_RATE = 2e6  # bytes to copy per second of training: 2 % of the time at 100 MB/s
@@ -23,6 +23,12 @@ class StateLocation(NamedTuple):
     future: Future
     worker: str
     calls: int
+
+
+def submit_beside(client: Client, worker: str, function: Any, *arguments: Any) -> Future:
+    """Submit a task to the worker that holds its input: others may lack our packages."""
+    options = {"workers": [worker], "allow_other_workers": True, "pure": False}
+    return client.submit(function, *arguments, **options)
 
 
 def should_copy(seconds: float, nbytes: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from accelerando._cluster.anywhere import anywhere
 from accelerando._sklearn import BaseScorer as _BaseScorer
 from accelerando._sklearn import PassthroughScorer as _PassthroughScorer
-from accelerando.search._limits import current
+from accelerando.search._limits import current, where_models_load
 
 __all__ = ["BestModelMixin"]
 
@@ -121,7 +123,7 @@ def _by_block(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:
     X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
     if meta is None:
         meta = np.asarray(method(np.zeros((1, *X.shape[1:]), dtype=X.dtype)))
-    late = dask.delayed(method, pure=False)
+    late = dask.delayed(anywhere(method), pure=False)
     rest = meta.shape[1:]
     blocks = np.ravel(np.asarray(X.to_delayed(), dtype=object))
     return da.concatenate(
@@ -148,7 +150,7 @@ class _Remote:
             return value
 
         def by_block(X: Any) -> Any:
-            return np.asarray(_by_block(value, X, None).compute())
+            return np.asarray(_by_block(value, X, None).compute(**where_models_load()))
 
         by_block.__name__ = name  # scikit-learn recognizes the method by its name
         return by_block
@@ -169,7 +171,8 @@ def _remote_score(scorer: Callable[..., Any], best: Any, X: Any, y: Any) -> Any:
     if isinstance(scorer, _PassthroughScorer) and plain and own is not None:
         return own(_Remote(best), X, *dask.compute(y))
     targets = () if y is None else (y,)  # a score that may use all of X: on one worker
-    return dask.delayed(scorer, pure=False)(best, X, *targets).compute()
+    late = dask.delayed(anywhere(functools.partial(scorer, best)), pure=False)
+    return late(X, *targets).compute(**where_models_load())
 
 
 def _by_partition(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:
@@ -178,7 +181,7 @@ def _by_partition(method: Callable[[Any], Any], X: Any, meta: Any) -> Any:
 
     if meta is None:
         meta = np.asarray(method(X._meta_nonempty))
-    late = dask.delayed(method, pure=False)
+    late = dask.delayed(anywhere(method), pure=False)
     shape = (np.nan, *meta.shape[1:])  # the lengths of the partitions are unknown
     return da.concatenate(
         [da.from_delayed(late(part), shape=shape, dtype=meta.dtype) for part in X.to_delayed()]

@@ -13,10 +13,19 @@ import dask
 from dask.utils import parse_timedelta
 from distributed import Client, Future, wait
 
+from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._validation import check, parameter_error
 
-__all__ = ["Limits", "compute", "current", "limit_seconds", "no_limit", "results_of"]
+__all__ = [
+    "Limits",
+    "compute",
+    "current",
+    "limit_seconds",
+    "no_limit",
+    "results_of",
+    "where_models_load",
+]
 
 CANCEL_AGAIN = (0.5, 2.0, 10.0)  # seconds after the first time
 POLL_SECONDS = 0.2  # between two looks at the limits
@@ -109,12 +118,28 @@ def compute(*values: Any, check: Callable[[], None] = no_limit) -> tuple[Any, ..
     check : callable
         Called while a cluster computes; what it raises ends the wait.
     """
-    client = getattr(dask.base.get_scheduler(), "__self__", None)
-    if not isinstance(client, Client) or not any(map(dask.is_dask_collection, values)):
+    client = _current_client()
+    if client is None or not any(map(dask.is_dask_collection, values)):
         return tuple(dask.compute(*values))
     lazy = [value for value in values if dask.is_dask_collection(value)]
     computed = iter(results_of(client.compute(lazy), client, check))
     return tuple(next(computed) if dask.is_dask_collection(value) else value for value in values)
+
+
+def where_models_load() -> dict[str, Any]:
+    """Return arguments of ``compute`` that keep tasks away from workers without our packages.
+
+    They are for the client that computes Dask collections now, and empty if there is none.
+    """
+    client = _current_client()
+    if client is None or client.asynchronous:
+        return {}
+    return where_ranks_can_be(client) or {}
+
+
+def _current_client() -> Client | None:
+    client = getattr(dask.base.get_scheduler(), "__self__", None)
+    return client if isinstance(client, Client) else None
 
 
 def results_of(futures: Sequence[Future], client: Client, check: Callable[[], None]) -> list[Any]:
