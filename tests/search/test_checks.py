@@ -1,5 +1,6 @@
 """What is wrong is said before anything is trained."""
 
+import asyncio
 import math
 import threading
 
@@ -162,5 +163,16 @@ def test_without_a_default_client_models_are_trained_here(monkeypatch):
 def test_a_client_that_was_closed_is_refused(client, data):
     with Client(client.scheduler.address, set_as_default=False) as closed:
         pass
-    with pytest.raises(UnsupportedError, match=r"'client' parameter .* must be a connected client"):
+    with pytest.raises(UnsupportedError, match=r"'client' parameter .* must be a connected, synch"):
         counters(client=closed).fit(*data)
+
+
+def test_an_asynchronous_client_is_refused(client, data):
+    address = client.scheduler.address
+
+    async def search():
+        async with Client(address, set_as_default=False, asynchronous=True) as other:
+            counters(client=other).fit(*data)
+
+    with pytest.raises(UnsupportedError, match="because fit waits for its results"):
+        asyncio.run(search())

@@ -7,7 +7,7 @@ import pytest
 from accelerando._cluster import rank_task
 from accelerando.exceptions import ClusterError
 from accelerando.search import _roster
-from accelerando.search._roster import Roster, result_of
+from accelerando.search._roster import Roster, fit_workers, result_of
 
 CLIENT = types.SimpleNamespace(status="running")
 
@@ -115,3 +115,46 @@ def test_a_worker_that_is_paused_while_it_trains_stays(cluster):
     with pytest.warns(UserWarning, match="Worker b is paused: its memory limit of 1,000 MB"):
         roster.refresh(force=True)
     assert roster.threads == {"a": 2}
+
+
+def only_unfit(cluster, monkeypatch):
+    monkeypatch.setattr(rank_task, "versions_of", lambda *_: {"bare": {}})
+    monkeypatch.setattr(_roster, "UNFIT_SECONDS", -1.0)
+    cluster.workers = {"bare": {"nthreads": 2}}
+
+
+@pytest.mark.filterwarnings("ignore:Worker bare")
+def test_a_search_whose_workers_are_all_unfit_ends_with_their_names(cluster, monkeypatch):
+    only_unfit(cluster, monkeypatch)
+    with pytest.raises(ClusterError, match=r"No worker .* can be used .*: bare has no accelerando"):
+        Roster(CLIENT, "topic")
+    cluster.workers = {}  # a queue may be long: this search waits
+    Roster(CLIENT, "topic")
+
+
+@pytest.mark.filterwarnings("ignore:Worker bare")
+def test_a_search_that_has_lost_its_workers_waits_for_others(cluster, monkeypatch):
+    roster = Roster(CLIENT, "topic")
+    only_unfit(cluster, monkeypatch)
+    roster.refresh(force=True)
+    assert roster.threads == {}
+
+
+@pytest.mark.filterwarnings("ignore:Worker bare")
+def test_data_waits_for_a_worker_that_fits(cluster, monkeypatch):
+    """A task on another worker would make it leave the cluster."""
+    answers = {"bare": {}, "a": rank_task.versions_here(rank_task.PACKAGES)}
+    monkeypatch.setattr(rank_task, "versions_of", lambda *_: answers)
+    monkeypatch.setattr(_roster, "REFRESH_SECONDS", -1.0)
+    monkeypatch.setattr(_roster, "POLL_SECONDS", 0.0)
+    cluster.workers = {"bare": {"nthreads": 2}}
+    looks = []
+
+    def check():
+        looks.append(1)
+        if len(looks) == 2:
+            cluster.workers = {**cluster.workers, "a": {"nthreads": 2}}
+
+    found = fit_workers(CLIENT, check)
+    assert found == {"workers": ["a"], "allow_other_workers": True}
+    assert (len(looks), cluster.shown) == (2, [1, 0])

@@ -289,10 +289,9 @@ def choose_client(search: SharedParameters) -> Client | None:
     values = search.estimator.get_params(deep=True).values()
     if any(isinstance(value, Client) for value in values):
         return None  # the estimator trains on the cluster, and must not wait for our tasks there
-    if client is not None and client.asynchronous:
-        raise TypeError("client must not be asynchronous, because fit waits for its results.")
-    if client is not None and client.status != "running":
-        raise UnsupportedError(str(parameter_error(search, "client", "a connected client", client)))
+    if client is not None and (client.asynchronous or client.status != "running"):
+        allowed = "a connected, synchronous client, because fit waits for its results"
+        raise UnsupportedError(str(parameter_error(search, "client", allowed, client)))
     return client
 
 

@@ -14,6 +14,7 @@ from sklearn.utils import indexable
 
 from accelerando._sklearn import count_rows, is_arraylike, take_rows
 from accelerando.search._limits import compute, no_limit, results_of
+from accelerando.search._roster import fit_workers
 from accelerando.search._sizes import nbytes
 
 __all__ = ["Chunk", "ChunkGroup", "Data", "chunk_of_call", "split", "without_empty_groups"]
@@ -247,9 +248,7 @@ def without_empty_groups(data: Data, client: Any, check: Callable[[], None] = no
         *groups, validation = compute(*data.groups, data.validation, check=check)
         groups = [groups[i] for i in _not_empty(map(rows_in, groups))]
         return Data(groups, [(i, 0) for i in range(len(groups))], validation)
-    from accelerando._cluster.driver.chunks import where_ranks_can_be  # imports PyTorch
-
-    where = where_ranks_can_be(client) or {}
+    where = fit_workers(client, check)
     held = client.compute(data.groups, **where)
     counted = results_of(client.map(rows_and_bytes, held, pure=False, **where), client, check)
     kept = _not_empty(rows for rows, _ in counted)

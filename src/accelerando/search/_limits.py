@@ -13,7 +13,6 @@ import dask
 from dask.utils import parse_timedelta
 from distributed import Client, Future, wait
 
-from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._engine.runtime.process import Interrupt
 from accelerando._validation import check, parameter_error
 
@@ -134,6 +133,8 @@ def where_models_load() -> dict[str, Any]:
     client = _current_client()
     if client is None or client.asynchronous:
         return {}
+    from accelerando._cluster.driver.chunks import where_ranks_can_be  # imports PyTorch
+
     return where_ranks_can_be(client) or {}
 
 

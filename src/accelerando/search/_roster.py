@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import uuid
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from distributed import Client, Future
 from accelerando._dask import has_given_up, replace_lost_workers, show_demand, workers_of
 from accelerando.exceptions import ClusterError
 
-__all__ = ["Roster", "result_of"]
+__all__ = ["Roster", "fit_workers", "result_of"]
 
 REFRESH_SECONDS = 1.0  # between two requests for the list of workers, and two demands
 REPLACE_SECONDS = 3.0  # between two requests for workers that the cluster has given up
@@ -21,6 +22,8 @@ MEMORY_SHARE = 0.1  # of a worker's memory that the blocks of one task may take
 MOST_BYTES = 2.0**30
 GRACE_SECONDS = 10.0  # to bring the best model here after the search has ended
 WARN_SECONDS = 30.0  # without any worker before the user is warned
+UNFIT_SECONDS = 300.0  # after which a search gives up whose cluster has only unfit workers
+POLL_SECONDS = 0.2  # between two looks for the first worker
 
 
 def result_of(future: Future, ended: Callable[[], bool], roster: Roster) -> Any:
@@ -53,6 +56,30 @@ def result_of(future: Future, ended: Callable[[], bool], roster: Roster) -> Any:
                 return None
         except Exception:  # lost with its worker: KilledWorker, cancelled …
             return None
+
+
+def fit_workers(client: Client, check: Callable[[], None]) -> dict[str, Any]:
+    """Return arguments for Dask that keep tasks away from workers without our packages.
+
+    Wait for the first worker that fits. Others could not load the tasks and would leave the
+    cluster, which somebody else may use, too.
+
+    Parameters
+    ----------
+    client : Client
+        The cluster.
+    check : callable
+        Raises if the search must end.
+    """
+    roster = Roster(client, f"accelerando-data-{uuid.uuid4().hex[:12]}")
+    try:
+        while not roster.threads:
+            check()
+            roster.want(1)  # adaptive clusters start a worker
+            time.sleep(POLL_SECONDS)
+    finally:
+        roster.want(0)
+    return {"workers": list(roster.threads), "allow_other_workers": True}
 
 
 def _warn(event: str, text: str) -> None:
@@ -90,7 +117,8 @@ class Roster:
         self.task_bytes = MOST_BYTES
         self._wanted = 0
         self._shown_at = -math.inf
-        self._present_at = self._replaced_at = time.monotonic()
+        self._present_at = self._replaced_at = self._began = time.monotonic()
+        self._used = False  # whether there has been a worker
         self._refreshed = -math.inf
         self.refresh()
 
@@ -116,15 +144,26 @@ class Roster:
         if now - self._replaced_at > REPLACE_SECONDS:
             self._replaced_at = now
             replace_lost_workers(self.client, len(known))
+        self._used = self._used or bool(fit)
+        if known and not self._used and now - self._began > UNFIT_SECONDS:
+            raise ClusterError(
+                f"No worker of the cluster can be used for a search, after {UNFIT_SECONDS:.0f} s."
+                f"{self._unused()}"
+            )
         if self.threads:
             self._present_at = now
         elif now - self._present_at > WARN_SECONDS:
             self._present_at = math.inf
             warnings.warn(
                 f"The cluster has had no worker for {WARN_SECONDS:.0f} seconds. The search "
-                "continues when there is one. Press Ctrl-C to end it.",
+                f"continues when there is one. Press Ctrl-C to end it.{self._unused()}",
                 stacklevel=2,
             )
+
+    def _unused(self) -> str:
+        from accelerando._cluster.remarks import unused  # imports PyTorch
+
+        return "".join(f" {sentence}" for sentence in unused(self.candidates))
 
     def want(self, n_jobs: int) -> None:
         """Show the scheduler how many workers `n_jobs` jobs could use.
