@@ -15,6 +15,9 @@ __all__ = ["ClusterSearch", "merge"]
 
 log = logging.getLogger("accelerando.crowd.worker")
 
+_PACKAGES = ("accelerando", "numpy")
+_ANSWER_SECONDS = 3.0  # for a worker to say which versions it has
+
 
 class ClusterSearch:
     """Search on the workers of a Dask scheduler, or in this process if they are unreachable.
@@ -32,6 +35,7 @@ class ClusterSearch:
     def __init__(self, scheduler: str, seconds: float, patience: float = 5.0) -> None:
         self.scheduler, self.seconds, self.patience = scheduler, seconds, patience
         self._client: Any = None
+        self._same: dict[str, bool] = {}  # by worker: whether it can load what is sent
 
     def __call__(self, posterior: Posterior, **options: Any) -> SearchResult:
         """Return the result of :func:`accelerando.crowd.search` with these options."""
@@ -48,14 +52,10 @@ class ClusterSearch:
     def _on_workers(self, posterior: Posterior, options: dict[str, Any], seed: int) -> SearchResult:
         from distributed import Client
 
-        from accelerando._dask import workers_of
-
         if self._client is None:
             self._client = Client(self.scheduler, timeout=self.patience, set_as_default=False)
-        workers = list(workers_of(self._client))
-        if not workers:
-            raise RuntimeError("the cluster has no workers")
-        shared = self._client.scatter(posterior, broadcast=True)
+        workers = self._fit_workers()
+        shared = self._client.scatter(posterior, workers=workers, broadcast=True)
         futures = [
             self._client.submit(
                 _search_part, shared, options, seed + k, workers=[worker], pure=False
@@ -68,11 +68,42 @@ class ClusterSearch:
             self._client.cancel(futures)
         return merge(parts, int(options.get("top", 1)))
 
+    def _fit_workers(self) -> list[str]:
+        """Return the workers with the versions of this process.
+
+        One that cannot load what it is sent leaves the cluster, which others may use, too.
+        """
+        from accelerando._dask import versions_here, versions_of, workers_of
+
+        workers = list(workers_of(self._client))
+        if not workers:
+            raise RuntimeError("the cluster has no workers")
+        new = [worker for worker in workers if worker not in self._same]
+        found = versions_of(self._client, new, _PACKAGES, _ANSWER_SECONDS) if new else {}
+        here = _compared(versions_here(_PACKAGES))
+        for worker, versions in found.items():
+            self._same[worker] = _compared(versions) == here
+            if not self._same[worker]:
+                log.warning("Worker %s is not used: it has %s.", worker, versions)
+        fit = [worker for worker in workers if self._same.get(worker)]
+        if not fit:
+            raise RuntimeError(
+                f"none of the {len(workers)} workers has the same versions of Python, "
+                f"{', '.join(_PACKAGES)} as this process"
+            )
+        return fit
+
     def close(self) -> None:
         """Close the connection to the cluster."""
         if self._client is not None:
             self._client.close(timeout=5)
             self._client = None
+
+
+def _compared(versions: dict[str, str | None]) -> tuple[str | None, ...]:
+    """Return what has to be equal: Python without its last number, and the packages."""
+    python = ".".join(str(versions.get("python")).split(".")[:2])
+    return (python, *map(versions.get, _PACKAGES))
 
 
 def _search_part(posterior: Posterior, options: dict[str, Any], seed: int) -> SearchResult:
