@@ -17,6 +17,7 @@ from accelerando._cluster.messages import (
 )
 from accelerando._cluster.plugins import MailboxPlugin, open_mailbox
 from accelerando._dask import workers_of
+from accelerando.exceptions import ClusterError
 from tests.leftovers import check_nothing_left
 
 
@@ -93,6 +94,20 @@ def test_the_store_goes_with_the_drivers_client(small):
     with pytest.raises(MailboxGone):
         for _ in range(1000):
             rank.connect()
+
+
+def test_a_mailbox_without_a_port_is_an_error_that_names_the_range(small, monkeypatch):
+    def taken(host, ports):
+        raise OSError("No port of 36000:36099 (accelerando.ports) is free on 127.0.0.1")
+
+    monkeypatch.setattr(module, "serve_store", taken)
+    _, client = small
+    with (
+        pytest.raises(ClusterError, match=r"has no port, .*36000:36099.* a wider range"),
+        open_mailbox(client, "run-4"),
+    ):
+        pass
+    assert plugins(client) == []
 
 
 def test_the_driver_serves_the_mailbox_if_the_scheduler_cannot(small, monkeypatch):

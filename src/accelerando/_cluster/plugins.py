@@ -38,6 +38,7 @@ from accelerando._dask import (
     port_range,
     ranks_on,
 )
+from accelerando.exceptions import ClusterError
 
 if TYPE_CHECKING:  # the scheduler imports this module on its event loop, and torch takes seconds
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -321,7 +322,15 @@ def open_mailbox(client: Any, run: str) -> Iterator[Mailbox]:
         mailbox = None if address is None else Mailbox(Address(*address))
     if mailbox is None:
         host = host_towards(client.scheduler.address)
-        store = serve_store(host, ports)
+        try:
+            store = serve_store(host, ports)
+        except OSError as error:
+            _forget(client, plugin.name)
+            raise ClusterError(
+                f"The mailbox of a fit has no port, neither on the scheduler's machine nor here: "
+                f"{error}. Name a wider range in Dask's setting accelerando.ports, or wait until "
+                "other fits have ended."
+            ) from error
         mailbox = Mailbox(Address(host, store.port, plugin.secret, ports), store)
     leave = LeavePlugin(plugin.owned, mailbox.address)
     try:
