@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SMALL := $(VENV)/.installed-demo
+DEPLOY := $(VENV)/.installed-deploy
 PIP = $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .PHONY: help install demo test test-deploy test-oldest mutants dist lint types unit bench docs clean
@@ -24,6 +25,10 @@ $(SMALL): pyproject.toml constraints.txt
 	$(PIP) -e '.[train,plot]'
 	@touch $(SMALL)
 
+$(DEPLOY): $(STAMP)
+	$(PIP) -e '.[deploy]'
+	@touch $(DEPLOY)
+
 demo: $(SMALL)   ## training, search and questions against what people use today, half a minute
 	$(BIN)/accelerando demo
 
@@ -42,10 +47,9 @@ unit: $(STAMP)   ## the test suite, three files at a time
 
 # Installs what no other target needs. Needs root; a test installs Debian's packages that it needs
 # (slurm-wlm, munge, openssh-server, iptables, faketime). What is missing is skipped with a reason.
-# The files run side by side: most of the time they wait.
-test-deploy: $(STAMP)  ## fits on real deployments: SLURM, SSH, TLS, firewalls; under ten minutes
-	$(PIP) -e '.[deploy]'
-	$(BIN)/python -m pytest -c deployments/pytest.ini -n 3 --dist loadfile deployments
+# The files run side by side: half of the time they wait.
+test-deploy: $(DEPLOY)  ## fits on real deployments: SLURM, SSH, TLS, firewalls; under ten minutes
+	$(BIN)/python -m pytest -c deployments/pytest.ini -n 5 --dist loadfile deployments
 
 # Takes hours. The options of tests/mutants.py go into MUTANTS, such as MUTANTS="--only policies/".
 mutants: $(STAMP)  ## plant 300 bugs, one at a time, and count those that a test catches

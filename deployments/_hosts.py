@@ -16,9 +16,17 @@ from pathlib import Path
 from _namespaces import Machine, run, switched
 
 HERE = Path(__file__).parent
+# A dozen idle processes of Dask would take a third of two processors.
+QUIET = {
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "250ms",
+}
 DASK = (sys.executable, "-m", "dask")
 AGAIN = ("sh", "-c", 'while :; do "$@"; sleep 0.2; done', "sh")
 SSHD = "/usr/sbin/sshd"
+UNWANTED = "hostname of the client socket"  # of hosts without reverse lookup, as these here
 SECOND = "10.78.0"  # the network of the second cards
 
 
@@ -128,12 +136,13 @@ def await_port(machine: Machine, port: int, seconds: float = 300.0) -> None:
 
 @contextlib.contextmanager
 def started(folder: Path) -> Iterator[object]:
-    """Yield a function that starts processes; end them afterwards."""
+    """Yield a function that starts processes; end them afterwards, and look into their logs."""
     running: list[subprocess.Popen[bytes]] = []
     paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
 
     def start(machine: Machine, *words: str, **environment: str) -> None:
-        values = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **environment}
+        fixed = {**QUIET, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+        values = {**os.environ, **fixed, **environment}
         with (folder / f"{len(running)}.log").open("wb") as said:
             process = subprocess.Popen(
                 machine.words(*words),
@@ -156,6 +165,9 @@ def started(folder: Path) -> Iterator[object]:
             with contextlib.suppress(ProcessLookupError):  # no worker without its Nanny is left
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+    for log in folder.glob("*.log"):
+        if UNWANTED in (said := log.read_text(errors="replace")):
+            raise AssertionError(f"c10d warns: {said[-3000:]}")
 
 
 def url(machine: Machine, port: int, scheme: str = "tcp") -> str:

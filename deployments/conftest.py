@@ -29,6 +29,8 @@ def run_scenario(
 
     A scenario that takes longer than `seconds` is an error: that is how a fit without an end shows.
     """
+    import _hosts
+
     options["steps"] = [{"do": step} if isinstance(step, str) else step for step in steps]
     command = words(sys.executable, str(HERE / "scenario.py"), where, json.dumps(options))
     paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
@@ -36,6 +38,7 @@ def run_scenario(
         command,
         env={
             **os.environ,
+            **_hosts.QUIET,  # also for the jobs of SLURM
             "PYTHONPATH": paths,
             "OMP_NUM_THREADS": "1",
             **(environment or {}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import io
 import json
 import math
 import os
@@ -181,21 +182,39 @@ def predict(client: Any, step: Step) -> dict[str, Any]:
     return {"difference": difference, "workers": len(_workers(client))}
 
 
+def lazy(client: Any, step: Step) -> dict[str, Any]:
+    """Predict chunks on whatever workers Dask chooses, and on those of ``step["on"]``."""
+    X, _ = data()
+    net = net_of(None).fit(*data())
+    net.client = client
+    chunks = data(chunks=True)[0]
+    try:
+        net.predict_proba(chunks).compute()
+        error = None
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    there = net.predict_proba(chunks).compute(workers=step["on"])
+    difference = float(np.abs(there - net.predict_proba(X)).max())
+    return {"error": error, "difference": difference, "workers": len(_workers(client))}
+
+
 def doctor(client: Any, step: Step) -> dict[str, Any]:
-    """Run ``accelerando doctor`` on the client's scheduler."""
+    """Run ``accelerando doctor`` on the client's scheduler.
+
+    In this process, which has imported PyTorch already.
+    """
+    from accelerando.cli import main as command
+
     address = client.scheduler.address
     if "scheme" in step:
         address = step["scheme"] + address[address.index(":") :]
     # Workers import PyTorch before they answer.
     patience = ("--timeout", f"{max(10.0, 4 * IMPORTING):.1f}")
     words = ("--scheduler", address, *patience, *step.get("options", ()))
-    done = subprocess.run(
-        (sys.executable, "-m", "accelerando", "doctor", *words),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return {"code": done.returncode, "said": done.stdout + done.stderr}
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = command(["doctor", *words])
+    return {"code": code, "said": said.getvalue()}
 
 
 def scale(client: Any, step: Step) -> dict[str, Any]:
@@ -238,6 +257,7 @@ STEPS = {
     "fit": fit,
     "search": search,
     "predict": predict,
+    "lazy": lazy,
     "doctor": doctor,
     "scale": scale,
     "restart": restart,
@@ -271,7 +291,9 @@ def _let_happen(
 
 
 def _workers(client: Any) -> set[str]:
-    return set(client.scheduler_info(n_workers=-1)["workers"])
+    from accelerando._dask import workers_of  # what the client has noted may have no workers
+
+    return set(workers_of(client))
 
 
 def _ranks(net: Any) -> int:

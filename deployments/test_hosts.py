@@ -1,12 +1,14 @@
 """Clusters on hosts: by hand, by SSH, with TLS, as on Kubernetes, without memory."""
 
 import os
+import subprocess
 import sys
 import types
 from pathlib import Path
 
 import _hosts
 import pytest
+from _pages import script_of
 
 from conftest import gives_up, needs, run_scenario, works
 
@@ -14,7 +16,7 @@ from conftest import gives_up, needs, run_scenario, works
 def test_by_hand_fit_search_and_doctor(network, cluster):
     found = run_scenario(network[0].words, "address", "fit", "search", "doctor", address=cluster)
     works(found["fit"])
-    assert "hostname of the client socket" not in found["stderr"]
+    assert _hosts.UNWANTED not in found["stderr"]
     assert found["search"]["models"] > 1
     assert found["doctor"]["code"] == 0, found["doctor"]["said"]
 
@@ -74,12 +76,38 @@ def test_tls_and_a_scheduler_that_dies(fresh, tmp_path):
     gives_up(found["orphaned"], f"The Dask scheduler at {address} is gone (mailbox at ")
 
 
+def ssh_page(hub, addresses, home, folder):
+    """Run the script of the page on these hosts, and return what it prints."""
+    here = {
+        '["node1", "node1", "node2", "node3"]': repr(addresses),
+        '"username": "me"': '"username": "root"',
+        '"n_workers": 8}': '"n_workers": 1, "interface": "eth0"},\n'
+        '        scheduler_options={"dashboard": False, "interface": "eth0"}',
+        '"/opt/env/bin/python"': repr(sys.executable),
+        "wait_for_workers(24)": f"wait_for_workers({len(addresses) - 1})",
+        "examples_per_worker=128, max_workers=24": "examples_per_worker=64, max_workers=24",
+    }
+    script = folder / "script.py"
+    script.write_text(script_of("cluster-ssh.md", here))
+    done = subprocess.run(
+        hub.words(sys.executable, str(script)),
+        env={**os.environ, **home, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=1000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 def test_ssh(fresh, tmp_path):
     pytest.importorskip("asyncssh", reason="pip install 'accelerando[deploy]'")
     needs("sshd", "ssh-keygen")
     hub, others = fresh
     addresses = [machine.address for machine in (others[0], *others)]
     with _hosts.sshd(others, tmp_path) as home:
+        assert "2 ranks" in ssh_page(hub, addresses, home, tmp_path)
         steps = "fit", "search", "doctor"
         found = run_scenario(hub.words, "ssh", *steps, hosts=addresses, environment=home)
         nobody = [*addresses, others[0].address.rpartition(".")[0] + ".99"]

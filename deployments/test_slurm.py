@@ -3,11 +3,11 @@
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import _packages
 import _slurm
 import pytest
+from _pages import script_of
 
 from conftest import gives_up, run_scenario, works
 
@@ -69,7 +69,7 @@ def test_workers_that_end_by_their_lifetime(slurm):
     before = time.monotonic()
     subprocess.run([sys.executable, "-c", "import torch, dask_jobqueue"], check=True)
     # Both workers have to train together for a while; on a busy machine they start slowly.
-    seconds = max(40.0, 10 * (time.monotonic() - before))
+    seconds = max(20.0, 8 * (time.monotonic() - before))
     options = ["--lifetime", f"{seconds:.0f}s", "--lifetime-stagger", "4s"]
     found = on_jobs(slurm, step, worker_extra_args=options)["fit"]
     works(found)
@@ -77,7 +77,6 @@ def test_workers_that_end_by_their_lifetime(slurm):
     assert slurm.jobs() == []
 
 
-PAGE = Path(__file__).parent.parent / "docs" / "cluster-slurm.md"
 # What the page takes from a cluster that this is not.
 HERE = {
     'interface="ib0"': 'interface="switch"',
@@ -85,29 +84,12 @@ HERE = {
     "cores=8": "cores=2",
     "processes=8": "processes=2",
     'memory="32GB"': 'memory="2GB"',
-    "net.fit(X, y)": "net.fit(X, y)\n    print(net.updates_frame()['ranks'].max(), 'ranks')",
 }
-BEFORE = """
-import numpy as np
-from torch.nn import Linear, Sequential, Softmax
-
-X = np.random.default_rng(0).normal(size=(512, 8)).astype("float32")
-y = (X[:, 0] > 0).astype("int64")
-
-class MyModule(Sequential):
-    def __init__(self):
-        super().__init__(Linear(8, 2), Softmax(dim=-1))
-
-"""
 
 
 def test_the_script_of_the_page(slurm, tmp_path):
-    text = PAGE.read_text().split("```{code-block} python\n", 1)[1].split("```", 1)[0]
-    for there, here in HERE.items():
-        assert text.count(there) == 1, there
-        text = text.replace(there, here)
     script = tmp_path / "script.py"
-    script.write_text(BEFORE + text)
+    script.write_text(script_of("cluster-slurm.md", HERE))
     done = subprocess.run(
         slurm.words(sys.executable, str(script)),
         env={**slurm.environment, "OMP_NUM_THREADS": "1"},
@@ -124,8 +106,8 @@ def test_the_script_of_the_page(slurm, tmp_path):
 
 
 def test_jobs_that_end_at_once(slurm):
-    settings = {**SETTINGS, "worker_timeout": 15}
-    step = {"do": "fit", "settings": settings, "within": 15 + 30}
+    settings = {**SETTINGS, "worker_timeout": 8}
+    step = {"do": "fit", "settings": settings, "within": 8 + 30}
     found = on_jobs(slurm, step, python="/no/such/python")["fit"]
     said = gives_up(found, "The cluster has had no worker for this fit")
     assert "was asked for 2 workers. Look at its queue and into the logs of its jobs" in said
