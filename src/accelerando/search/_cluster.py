@@ -371,7 +371,10 @@ class DaskWorkers:
         if self.location(model) is None:
             return None
         future, worker, _ = self.states[model]
-        return self._result(submit_beside(self.client, worker, state_of, future, model))
+        found: State | None = self._result(
+            submit_beside(self.client, worker, state_of, future, model)
+        )
+        return found
 
     def pickled(self, model: int) -> Callable[[], bytes | None]:
         """Return a function that returns the pickled state that a model has now."""
