@@ -95,6 +95,12 @@ def test_what_no_dask_array_can_hold(digits):
         net.predict(Frame())
 
 
+def test_an_address_is_no_client(digits):
+    net = classifier(max_epochs=1).fit(*digits).set_params(client="tcp://127.0.0.1:8786")
+    with pytest.raises(TypeError, match=r"must be a distributed\.Client, or None .*Got 'tcp://"):
+        net.predict(digits[0])
+
+
 def test_with_a_client_the_cluster_predicts(digits, client):
     X, _y = digits
     net = classifier(WithProcess, max_epochs=1, batch_size=64, client=client).initialize()

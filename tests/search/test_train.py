@@ -107,9 +107,10 @@ def test_an_error_is_in_the_report_and_the_state_is_given_up():
     assert state is None
     assert (report.calls, report.stopped) == (1, True)
     assert isinstance(report.error, FloatingPointError)
-    state, report = train(spec(scorer=lambda model, X, y: "high"))
-    assert state is None
-    assert "scoring must return a number for 'score'. Got 'high'" in str(report.error)
+    for score in ("high", "0.5", b"1", 1 + 2j, np.complex64(1), None):
+        state, report = train(spec(scorer=lambda model, X, y, score=score: score))
+        assert state is None
+        assert f"scoring must return a number for 'score'. Got {score!r}" in str(report.error)
 
 
 def test_calls_draw_the_same_random_numbers_however_they_are_cut():

@@ -51,13 +51,18 @@ from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
 
 
-def check_client(kind: type[Any], client: Any) -> None:
-    """Refuse what is no connected, synchronous client of Dask."""
+def check_is_client(kind: type[Any], client: Any) -> None:
+    """Refuse what is no client of Dask."""
     if not hasattr(client, "scheduler_info") or hasattr(client, "get_client"):
         raise TypeError(
             f"The 'client' parameter of {kind.__name__} must be a distributed.Client, or None to "
             f"train in this process. Got {client!r} instead."
         )
+
+
+def check_client(kind: type[Any], client: Any) -> None:
+    """Refuse what is no connected, synchronous client of Dask."""
+    check_is_client(kind, client)
     if getattr(client, "asynchronous", False) or getattr(client, "status", "running") != "running":
         raise UnsupportedError(
             f"The 'client' parameter of {kind.__name__} must be connected, and synchronous "

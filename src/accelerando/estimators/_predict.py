@@ -19,6 +19,7 @@ from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._cluster.plugins import shielded
 from accelerando._cluster.predictions import predict_chunks, whole_rows
 from accelerando._cluster.remarks import scheduler_cannot_load
+from accelerando.estimators._check_ranks import check_is_client
 from accelerando.estimators._skorch import in_memory
 from accelerando.exceptions import UnsupportedError
 
@@ -44,6 +45,7 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
     # During a fit the module of this process is at hand, and the workers are busy.
     if net.client is None or net._trainer_ is not None or isinstance(X, Dataset):
         return None
+    check_is_client(type(net), net.client)
     dataset = net.get_dataset(X)
     batches = net.get_iterator(dataset)
     if in_memory(dataset) is None or not hasattr(batches, "rows"):

@@ -351,6 +351,8 @@ class ScoringError(ValueError):
 
 def _number(name: str, value: Any) -> float:
     try:
+        if isinstance(value, str | bytes | np.complexfloating):  # float() would take them
+            raise TypeError
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(
