@@ -4,7 +4,7 @@ Simulated participants over real HTTP connections, each with its own: ask for a 
 it. The worker refits and searches all the while. A cycle is both requests together, without the
 thinking. Every acknowledged answer is looked up in the export afterwards.
 
-With --against FOLDER, another clone with an environment of its own in FOLDER/.venv is measured,
+With --against FOLDER, another clone with its own environment in FOLDER/.venv is measured,
 too: its own script, in turns with this one (A B A B), with the largest number of participants.
 Machines change their speed from minute to minute; pairs of runs that follow each other compare.
 """

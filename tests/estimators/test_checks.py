@@ -95,7 +95,7 @@ PARAMETERS = [
     (
         {"sync": AVERAGING, "virtual_ranks": 2, "optimizer": torch.optim.LBFGS},
         UnsupportedError,
-        "LBFGS searches along a line by the loss of its own batch",
+        "LBFGS searches along a line by the loss of its batch",
     ),
     ({"random_state": -1}, ValueError, "'random_state' parameter must be None, an integer"),
     ({"virtual_ranks": 200}, ValueError, "120 training examples for 200 virtual ranks"),
