@@ -18,6 +18,7 @@ from scipy import sparse
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.data import DataLoader
 
+from accelerando._engine.data.sampler_order import SamplerOrder
 from accelerando.exceptions import UnsupportedError
 
 Rows = npt.NDArray[np.int64]
@@ -389,5 +390,5 @@ def choose_feed(
 
 def _order_of(shuffle: bool, sampler: Any) -> Order:
     if sampler is not None:
-        return lambda seed, epoch, n: np.fromiter(sampler, dtype=np.int64)
+        return SamplerOrder(sampler)
     return epoch_order if shuffle else (lambda seed, epoch, n: np.arange(n))
