@@ -304,6 +304,23 @@ def test_an_estimator_that_counts_is_the_same_on_one_rank(client):
         net_of(client, 2, kind=Counting).fit(X, Y)
 
 
+class CountsInModule(NeuralNetClassifier):
+    """It counts in the module, whose attributes come back."""
+
+    def get_loss(self, y_pred, y_true, *args, **kwargs):
+        self.module_.calls = getattr(self.module_, "calls", 0) + self.module_.training
+        return super().get_loss(y_pred, y_true, *args, **kwargs)
+
+
+def test_what_an_estimator_counts_stays_on_the_rank_unless_the_module_keeps_it(client):
+    net = net_of(client, 1, kind=Counting).fit(X, Y)
+    assert net.calls == 0
+    there, here = (net_of(*where, kind=CountsInModule) for where in ((client, 1), (None, 0)))
+    for one in (there, here):
+        one.fit(X, Y).partial_fit(X, Y)
+    assert there.module_.calls == here.module_.calls >= 18
+
+
 def test_rows_that_keep_their_augmentation_are_refused(client):
     net = net_of(client, 1)
     with pytest.raises(UnsupportedError, match="keeps what it drew"):
