@@ -1,6 +1,8 @@
 """Plugins of a run: who serves the mailbox, and what is told of workers that are about to leave."""
 
+import signal
 import threading
+from types import SimpleNamespace
 
 import dask
 import pytest
@@ -160,3 +162,44 @@ def test_what_the_scheduler_tells(changes, told):
         plugin.log_event("a", change(before, after))
     plugin.remove_worker(None, "a", stimulus_id="x")
     assert seen == told
+
+
+# -- SIGTERM --------------------------------------------------------------------------------------
+
+
+def test_a_second_sigterm_does_not_wait_for_ranks(monkeypatch):
+    """The first one waits in a thread, so that the process can receive another."""
+    started, before = [], object()
+    handlers = []
+    fake = SimpleNamespace(SIGTERM=signal.SIGTERM, signal=lambda *args: handlers.append(args))
+    thread = SimpleNamespace(start=lambda: started.append(len(handlers)))
+    monkeypatch.setattr(module, "signal", fake)
+    monkeypatch.setattr(module, "_handler", before)
+    monkeypatch.setattr(module, "threading", SimpleNamespace(Thread=lambda **kwargs: thread))
+    module._terminate()
+    assert handlers == [(signal.SIGTERM, before)]
+    assert started == [1], "the handler is set before the thread may end the process"
+
+
+def test_only_ranks_of_this_process_are_awaited(monkeypatch):
+    """A worker without a rank does not bother its driver; the process ends when all have left."""
+    busy = {"a": 2, "b": 0}
+    told, ended = [], []
+
+    def kill(*args):
+        ended.append((args, dict(busy)))
+
+    def ranks_on(worker):
+        busy[worker] -= busy[worker] > 0 and worker in told
+        return busy[worker]
+
+    made = {
+        name: SimpleNamespace(worker=name, report=lambda name=name: told.append(name))
+        for name in busy
+    }
+    monkeypatch.setattr(module, "ranks_on", ranks_on)
+    monkeypatch.setattr(module, "_registered", made)
+    monkeypatch.setattr(module, "os", SimpleNamespace(getpid=lambda: 7, kill=kill))
+    module._leave_and_end()
+    assert told == ["a"]
+    assert ended == [((7, signal.SIGTERM), {"a": 0, "b": 0})]

@@ -55,6 +55,22 @@ def test_a_checksum_is_of_the_values_and_not_of_their_layout():
     assert checksum(torch.zeros(2, dtype=torch.bfloat16)) != checksum(torch.zeros(2))
 
 
+@pytest.mark.parametrize(
+    ("before", "now"), [(1, 2), (True, 1), ("a", "b"), ([1], [2]), (torch.ones(1), torch.zeros(1))]
+)
+def test_whatever_an_optimizer_remembers_is_compared(before, now):
+    components = model()
+    optimizer = components.optimizers["optimizer"]
+    memory = optimizer.state[next(iter(components.modules["module"].parameters()))]
+    memory["kept"], group = before, optimizer.param_groups[0]
+    first = describe(components).numbers
+    memory["kept"] = now
+    second = describe(components).numbers
+    assert len(differences(first, second)) == 1
+    group["lr"] = torch.tensor(0.1)  # its value travels with the settings unless it is a tensor
+    assert len(differences(second, describe(components).numbers)) == 1
+
+
 def test_two_models_that_are_built_alike_have_one_description():
     assert describe(model()).is_like(describe(model()))
     assert not describe(model()).is_like(describe(model(hidden=5)))

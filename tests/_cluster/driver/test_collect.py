@@ -15,6 +15,7 @@ from accelerando._cluster.messages import ProgressSeen
 from accelerando._cluster.worker.hooks import RankCopy
 from accelerando._engine._torch import pack, unpack
 from accelerando._engine.comm.replicas import ReplicaSet
+from accelerando._engine.ema import WeightAverage
 from accelerando._engine.position import Part, Position
 from accelerando._engine.state import TrainState
 from accelerando.batch_size import AdaDamp, GeoDamp
@@ -94,6 +95,21 @@ def test_changes_on_the_driver_are_noticed():
     driver.load(rank_state()[1])
     assert not driver.changes()[0]
     driver.fit.model.module.norm.running_mean.add_(1.0)  # a buffer counts as well
+    assert driver.changes()[0]
+
+
+def test_a_changed_average_of_the_weights_is_noticed():
+    """A callback may set or restart it."""
+    driver = copy_of()
+    driver.state.ema = average = WeightAverage(0.9)
+    average.update(driver.fit.model.components)
+    driver.pack()
+    assert not driver.changes()[0]
+    next(iter(average.tensors.values())).mul_(0.5)
+    assert driver.changes()[0]
+    driver.pack()
+    assert not driver.changes()[0]
+    average.restart()
     assert driver.changes()[0]
 
 
