@@ -530,7 +530,7 @@ def main() -> None:
     cache = Cache(args.cache)
     names = [FLOOR, *args.way]
     seconds = 0.4 if args.quick else 1.0
-    rows = []
+    rows, earlier = [], []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         cases, source = make_cases(args, folder)
@@ -542,6 +542,8 @@ def main() -> None:
             if key not in cache:
                 made = made or stack.enter_context(ways(names, cases))
                 cache[key] = measure(case, batch, made, args.rounds, seconds, args.patience)
+            else:
+                earlier.append(key)
             rows.append(cache[key])
     verdicts = [verdict(row) for row in rows]
     report(rows, verdicts, names)
@@ -557,6 +559,7 @@ def main() -> None:
         "rounds_kept": "the quietest of those tried, by processors_taken",
         "processors_taken": "by processes of others, in each round kept",
         "dtype": "float32",
+        "measured_in_an_earlier_call": earlier,
     }
     write(output_path(args, __file__), __file__, settings, rows=rows, verdicts=verdicts)
 

@@ -35,6 +35,8 @@ NETS = {"mlp": "MLP", "cnn": "CNN"}
 
 def _net(case: str) -> str:
     data, _, net = case.partition("-")
+    if not net:
+        return "CNN, images from files"
     name = {"digits": "digits", "fashion": "Fashion-MNIST", "images": "Fashion-MNIST"}
     return f"{NETS.get(net, net)}, {name.get(data, data)}"
 
@@ -56,7 +58,7 @@ def _cluster(results: Any) -> Rows:
             _net(row["case"]),
             f"{row['batch_size']:,}",
             number(row["median_ratio"]["accelerando"]),
-            number(row["median_ratio"]["server"]),
+            number(row["median_ratio"].get("server")),
         ]
         for row in results["rows"]
     ]
