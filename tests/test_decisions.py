@@ -43,7 +43,7 @@ def test_the_known_signals_of_a_fit_are_nan_until_they_are_given():
     assert signals.update == 3
     assert signals.noise == 2.0
     others = [signals[name] for name in ALWAYS if name != "update"]
-    assert len(others) == 17
+    assert len(others) == 18
     assert all(map(math.isnan, others))
     assert not signals.loss < 0.5
     assert not signals.loss >= 0.5

@@ -65,7 +65,10 @@ def test_a_killed_rank_loses_only_its_own_steps(name, params, workers, longer):
         thread.join()
     frame = net.updates_frame()
     assert frame["update"].tolist() == list(range(1, len(frame) + 1))
-    assert frame["ranks"].min() == workers - 1
+    if workers == RANKS:
+        assert frame["ranks"].min() == workers - 1
+    else:  # some leave a moment before the others, and join them again
+        assert frame["ranks"].iloc[-1] == workers - 1
     assert frame["loss"].iloc[-20:].mean() < 0.7 * frame["loss"].iloc[:20].mean()
     assert net.score(*longer) > 0.7
     logged = [event["text"] for event in net.world_log_ if event["event"] == "unaveraged"]

@@ -401,7 +401,7 @@ class BrokenStep(PlainBuilder):
     def build(self):
         built = super().build()
 
-        def trouble(batch, *place):
+        def trouble(batch, *place, **alone):
             raise LookupError("the callback's own trouble")
 
         built.gradients_ready = trouble

@@ -13,7 +13,7 @@ from accelerando.policies._core import Damping
 
 
 def test_it_re_exports_policies():
-    assert len(batch_size.__all__) == 12
+    assert len(batch_size.__all__) == 16
     for name in batch_size.__all__:
         kind = getattr(batch_size, name)
         assert kind is getattr(policies, name)

@@ -17,8 +17,6 @@ from accelerando.batch_size import (
     GeoDamp,
     GeoDampLR,
     GradDamp,
-    NoiseScale,
-    NormTest,
     PadaDamp,
     RadaDamp,
     RadaDampLR,
@@ -26,6 +24,7 @@ from accelerando.batch_size import (
 )
 from accelerando.policies import Decision, replay
 from accelerando.policies._controller import Controller
+from tests.contracts.test_policies import POLICIES as ROWS_ELSEWHERE
 from tests.nets import parameters_of, regressor
 
 
@@ -55,8 +54,6 @@ POLICIES = {
     "function": grow,
     "function, now and then": grow_with_the_loss,
 }
-# They follow signals of monitors; tests/contracts/test_policies.py has their rows.
-OCCASIONAL = {"NoiseScale": NoiseScale(initial=8), "NormTest": NormTest(initial=8)}
 COUNTERPARTS = {
     "GeoDamp": (GeoDamp(8, 1, 1.7), GeoDampLR(8, 1, 1.7)),
     "RadaDamp": (RadaDamp(8, memory=0.9), RadaDampLR(8, memory=0.9)),
@@ -85,8 +82,9 @@ def plans(policy, losses, norms, *, max_batch_size=None, n_examples=500):
 
 
 def test_every_public_policy_has_a_row():
-    rows = {type(policy).__name__ for policy in (*POLICIES.values(), *OCCASIONAL.values())}
-    assert set(module.__all__) <= rows
+    # Policies that follow monitors, examples or forks have their rows in test_policies.py.
+    rows = {type(policy) for policy in (*POLICIES.values(), *ROWS_ELSEWHERE.values())}
+    assert {getattr(module, name) for name in module.__all__} <= rows
 
 
 @EVERY

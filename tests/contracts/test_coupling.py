@@ -287,7 +287,7 @@ def test_micro_batches_do_not_divide_coupled_rows(module):
 
 REFUSED = {
     "micro-batches": ({"micro_batch_size": 5}, "micro_batch_size=5 divides it"),
-    "averaging": ({"sync": PeriodicAveraging(2), "virtual_ranks": 2}, "a batch of its own"),
+    "averaging": ({"sync": PeriodicAveraging(2), "virtual_ranks": 2}, "its own batch"),
 }
 
 

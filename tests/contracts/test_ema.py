@@ -193,5 +193,5 @@ def test_a_lost_first_rank_does_not_take_the_average_with_it():
 
 
 def test_strategies_with_weights_of_each_rank_are_refused_before_training(client):
-    with pytest.raises(UnsupportedError, match="every rank has weights of its own"):
+    with pytest.raises(UnsupportedError, match="every rank has its own weights"):
         fit(2, client, sync=PeriodicAveraging(period=2))

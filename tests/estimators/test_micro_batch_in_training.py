@@ -43,8 +43,9 @@ def test_every_part_goes_through_the_model(digits):
     net = classifier(Look, batch_size=100, micro_batch_size=30, max_epochs=1, train_split=None)
     net.fit(*digits)
     # Before a batch is divided for the first time, it is compared with two parts of it; the second
-    # part also shows what the rows before it leave behind.
-    assert sizes == [100, 37, 63, 37] + [30, 30, 30, 10] * 6
+    # part also shows what the rows before it leave behind. Then parts are compared whose sizes are
+    # those of micro-batches.
+    assert sizes == [100, 37, 63, 37] + [100, 70, 30, 70] + [30, 30, 30, 10] * 6
 
 
 def test_auto_weighs_what_a_row_keeps(digits):

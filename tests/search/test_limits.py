@@ -13,6 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.linear_model import SGDClassifier
 
+from accelerando._cluster.driver import chunks
 from accelerando.search import IncrementalSearchCV, _limits
 from accelerando.search._limits import Limits, compute
 from accelerando.search._refit import all_rows
@@ -156,7 +157,7 @@ def test_tasks_that_the_scheduler_learns_of_late_are_cancelled_too(nobody, monke
 def test_workers_that_load_models_are_those_of_the_client_that_computes(client, monkeypatch):
     asked = []
     found = {"workers": ["one"]}
-    monkeypatch.setattr(_limits, "where_ranks_can_be", lambda one: asked.append(one) or found)
+    monkeypatch.setattr(chunks, "where_ranks_can_be", lambda one: asked.append(one) or found)
     with _limits.current(client):
         assert _limits.where_models_load() == found
     assert asked == [client]

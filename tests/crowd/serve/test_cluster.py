@@ -3,6 +3,7 @@
 import numpy as np
 from distributed import LocalCluster
 
+from accelerando import _dask
 from accelerando.crowd._noise import TSTE
 from accelerando.crowd._posterior import Posterior
 from accelerando.crowd.serve import cluster
@@ -35,9 +36,9 @@ def test_workers_with_other_versions_get_nothing(monkeypatch, caplog):
     ) as running:
         search = cluster.ClusterSearch(running.scheduler_address, seconds=0.05)
         addresses = [worker.address for worker in running.workers.values()]
-        here = {**cluster.versions_here(("accelerando", "numpy"))}
+        here = {**_dask.versions_here(("accelerando", "numpy"))}
         answers = {addresses[0]: {**here, "accelerando": None}, addresses[1]: here}
-        monkeypatch.setattr(cluster, "versions_of", lambda *_: answers)
+        monkeypatch.setattr(_dask, "versions_of", lambda *_: answers)
         search(posterior, heads=[0], random_state=0)
         assert "because the cluster failed" not in caplog.text
         assert f"Worker {addresses[0]} is not used" in caplog.text
