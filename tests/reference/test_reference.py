@@ -8,6 +8,8 @@ scales, and runs that follow the noise, were recorded again when rows began to b
 filters took the place of averages; the models of runs that only watch have not changed by it. Runs
 with dropout in this process were recorded again when every update began to seed its own random
 numbers.
+Bytes of codecs and of BatchNorm on ranks were recorded again when BatchNorm's sums and the numbers
+beside encoded gradients began to be counted.
 """
 
 from __future__ import annotations
