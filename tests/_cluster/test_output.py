@@ -12,6 +12,7 @@ import pytest
 from accelerando._dask import hide_failed_ranks
 
 SCRIPT = """
+import contextlib
 import sys
 import numpy as np
 from distributed import Client, LocalCluster
@@ -39,6 +40,9 @@ if __name__ == "__main__":
     ):
         settings = dict(max_epochs=2, batch_size=8, min_workers=2, client=client)
         NeuralNetRegressor(Net, verbose=0, **settings).fit(X, X[:, :1])
+        for failing in (lambda signals: None, lambda signals: 1 / 0):
+            with contextlib.suppress(ValueError, ZeroDivisionError):
+                NeuralNetRegressor(Net, verbose=0, **{**settings, "batch_size": failing}).fit(X, X)
         print("silent until here", flush=True)
         NeuralNetRegressor(Net, **settings).fit(X, X[:, :1])
         print("no warnings until here", file=sys.stderr, flush=True)

@@ -120,3 +120,19 @@ def test_errors_of_callbacks_are_left_alone():
 
 def test_an_error_without_an_evaluation_is_left_alone():
     explain_evaluation(regressor(), ValueError("size"))
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "notes"),
+    [
+        ("batch_sizes", "unexpected argument batch_sizes.", ["'batch_size' instead of"]),
+        ("iterator_train_shuffle", "did you mean iterator_train__shuffle?", ["instead of"]),
+    ],
+)
+def test_no_parameter_is_proposed_that_does_not_exist(name, says, notes):
+    with pytest.raises(ValueError, match="Got an unexpected argument") as caught:
+        classifier(**{name: True}).initialize()
+    assert str(caught.value).endswith(says)
+    assert "batch_size__s" not in str(caught.value)
+    for note, words in zip(caught.value.__notes__, notes, strict=True):
+        assert words in note

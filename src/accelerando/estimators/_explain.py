@@ -25,9 +25,17 @@ from accelerando.exceptions import NotFiniteError, UnsupportedError
 # -- components -----------------------------------------------------------------------------------
 
 
+def _only_dunder(found: re.Match[str]) -> str:
+    """Keep a proposal that adds underscores to a name; drop one that cuts a name in two."""
+    key, prefix, setting = found.groups()
+    return f"{key}." if key == prefix + setting else found[0]
+
+
 def explain_components(net: Any, error: Exception) -> None:
     """Raise a sentence if a component could not be made for a reason that can be seen."""
     if "unexpected argument" in str(error) and isinstance(error, ValueError):
+        # skorch takes "batch_sizes" for a setting "s" of the batch size.
+        error.args = (re.sub(r"(\w+), did you mean (\w+)__(\w+)\?", _only_dunder, str(error)),)
         if near := net._suggestions():
             error.add_note(near.strip())
         raise error

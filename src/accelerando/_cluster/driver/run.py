@@ -109,7 +109,6 @@ class ClusterTrainer:
         self.scaling = scaling_of(job, len(workers), self.tasks.log)
         self.chunks = ChunkAssignment(job.client, run, job.chunks)
         self.progress = LiveProgress(job.fit.state, job.progress)
-        self.events = mailbox.events()
         state = job.fit.state
         self.state = DriverState(
             Sizing(job.limits, self.copy.first_batch_size(), state.settings.workers),
@@ -123,6 +122,7 @@ class ClusterTrainer:
         self._survey_at, self._interrupted = 0.0, False
         self._announced: set[str] = set()
         self._memories: dict[int, Any] = {}  # of callbacks, by epoch, since the driver's model
+        self.events = mailbox.events()  # last: a policy may have raised, and nobody would close it
 
     # -- what users and tests may read ------------------------------------------------------------
 
