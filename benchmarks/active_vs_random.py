@@ -27,6 +27,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from _crowd_common import N_EGGS, RESULTS, SMOOTHNESS, cpu, held_out, table, write
+from _sampler_settings import fingerprint
 from accelerando.crowd import (
     ARR,
     AlienEggs,
@@ -101,6 +102,7 @@ def one_run(sampler, response_model, test, *, truth, checkpoints, seed):
     return {
         "checkpoints": checkpoints,
         "curves": curves,
+        "settings": fingerprint(),
         "CPU s online": round(used, 3),
         "refits": run.n_refits,
         "heads in last 90": len(set(run.queries[-90:, 0].tolist())),

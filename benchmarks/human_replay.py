@@ -1,6 +1,6 @@
 """How many human answers do active queries save, and are they ever worse than random ones?
 
-    python benchmarks/human_replay.py --answers FILE [--quick] [--seeds 6] [--dimensions auto]
+    python benchmarks/human_replay.py --answers FILE [--quick] [--seeds 0 1 …] [--dimensions auto]
     python benchmarks/human_replay.py --people weighted   # or features, instead of a file
 
 FILE has human answers (CSV with head, winner, loser; also .gz, .npy, .npz). Part of them is held
@@ -17,7 +17,8 @@ with whom no setting of the service was chosen: they show whether what was seen 
 holds elsewhere.
 
 "Answers needed" compares the mean curves in the upper third of the accuracies that Random reaches.
-Results are kept per file or people and number of dimensions, so that several files add up.
+Results are kept per file or people and number of dimensions, so that several files add up. With
+--more, seeds are added to those of the results file: a long benchmark can be run in parts.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from _crowd_common import RESULTS, table, write
 from _former_arr import FormerARR, FormerRefitter
 from _human_answers import crowd, read, split
 from _made_people import N_HELD_OUT, PEOPLE
+from _sampler_settings import fingerprint
 from accelerando.crowd import ARR, OrdinalEmbedding, Random, _simulate, simulate
 from accelerando.crowd._choice import with_dimensions
 from accelerando.crowd.experiment.settings import EmbeddingSettings
@@ -126,13 +128,49 @@ def summary(case):
     return rows
 
 
+def empty(what, n_items, n_held_out, checkpoints):
+    """Return a case without runs."""
+    return {
+        "crowd": what,
+        "items": n_items,
+        "held out": n_held_out,
+        "checkpoints": checkpoints,
+        "runs": {sampler: {fit: {} for fit in FITS} for sampler in SAMPLERS},
+        "active": {sampler: {} for sampler in SAMPLERS},
+        "settings": {},
+    }
+
+
+def stored_cases():
+    path = RESULTS / "human_replay.json"
+    return json.loads(path.read_text())["cases"] if path.exists() else {}
+
+
+def add_seed(case, people, held_out, dimensions, seed):
+    """Run all samplers with one seed and add their curves to the case."""
+    size, checkpoints = (case["items"], dimensions), case["checkpoints"]
+    for sampler in SAMPLERS:
+        run = ask(sampler, people, *size, checkpoints, seed)
+        for fit in FITS:
+            case["runs"][sampler][fit][str(seed)] = curve(
+                run, fit, held_out, *size, checkpoints, seed
+            )
+        case["active"][sampler][str(seed)] = [
+            round(1 - float(run.at_random[a:b].mean()), 3)
+            for a, b in zip([0, *checkpoints], checkpoints, strict=False)
+        ]
+        print(f"{sampler}, seed {seed} done", flush=True)
+    case.setdefault("settings", {})[str(seed)] = fingerprint()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("--answers", type=Path, help="file of human answers")
     origin.add_argument("--people", choices=sorted(PEOPLE), help="made-up people")
     parser.add_argument("--quick", action="store_true", help="one seed, a quarter of the answers")
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(6)))
+    parser.add_argument("--more", action="store_true", help="add to the results file")
     parser.add_argument(
         "--dimensions",
         default=str(EmbeddingSettings().dimensions),
@@ -154,38 +192,21 @@ def main():
     checkpoints = [n_items * k for k in times]
     name = f"{source}, {options.dimensions} dimensions"
     print(f"{name}: {what}; {len(held_out):,} answers held out", flush=True)
-    case = {
-        "crowd": what,
-        "items": n_items,
-        "held out": len(held_out),
-        "checkpoints": checkpoints,
-        "runs": {sampler: {fit: {} for fit in FITS} for sampler in SAMPLERS},
-        "active": {sampler: {} for sampler in SAMPLERS},
-    }
-    size = n_items, dimensions
+    case = empty(what, n_items, len(held_out), checkpoints)
+    if options.more and not options.quick:
+        case = stored_cases().get(name, case)
     with threadpool_limits(1):
-        for seed in range(1 if options.quick else options.seeds):
-            for sampler in SAMPLERS:
-                run = ask(sampler, people, *size, checkpoints, seed)
-                for fit in FITS:
-                    case["runs"][sampler][fit][str(seed)] = curve(
-                        run, fit, held_out, *size, checkpoints, seed
-                    )
-                before = [0, *checkpoints]
-                case["active"][sampler][str(seed)] = [
-                    round(1 - float(run.at_random[a:b].mean()), 3)
-                    for a, b in zip(before, checkpoints, strict=False)
-                ]
-                print(f"{sampler}, seed {seed} done", flush=True)
-    case["summary"] = summary(case)
+        for seed in options.seeds[:1] if options.quick else options.seeds:
+            add_seed(case, people, held_out, dimensions, seed)
+            case["summary"] = summary(case)
+            # Written after each seed and read again before: parts may run at the same time.
+            cases = {} if options.quick else stored_cases()
+            write("human_replay", {"quick": options.quick, "cases": {**cases, name: case}})
     columns = ["fit", "sampler", *(f"{n:,}" for n in checkpoints)]
     table(case["summary"], columns, f"{name}: accuracy on held-out answers, mean over seeds")
     columns = ["fit", "sampler", "worst difference", "its standard error", "at"]
     columns += ["answers ÷ Random", "least", "most"]
     table(case["summary"], columns, "Against Random: points, and answers in the upper third")
-    path = RESULTS / "human_replay.json"
-    cases = json.loads(path.read_text())["cases"] if path.exists() and not options.quick else {}
-    write("human_replay", {"quick": options.quick, "cases": {**cases, name: case}})
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from _crowd_common import N_EGGS, RESULTS, SMOOTHNESS, held_out, table, write
+from _sampler_settings import fingerprint
 from _serve_common import PASSWORD, Line, clock, experiment, serving
 from accelerando.crowd import AlienEggs, OrdinalEmbedding, nearest_neighbor_distance
 from accelerando.crowd.client import Experimenter
@@ -153,7 +154,7 @@ def main():
                 runs.append(
                     {
                         **{"sampler": sampler, "fit": fit, "seed": seed, "seconds": spent},
-                        **{"worker turns": turns, "shares": shares},
+                        **{"worker turns": turns, "shares": shares, "settings": fingerprint()},
                         "needs": needs(checkpoints, values, for_good=False),
                         "needs for good": needs(checkpoints, values, for_good=True),
                         "checkpoints": checkpoints.tolist(),

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from _sampler_settings import OLDER, is_current
 
 YES, PARTLY, NO, NOT_YET = "yes", "partly", "**no**", "not measured yet"
 VERDICTS = (YES, PARTLY, NO, NOT_YET)
@@ -217,6 +222,11 @@ def _hyperband_scaling(results: Any) -> Measured:
     )
 
 
+def _older(runs: Iterable[Mapping[str, Any]]) -> str:
+    """Return a remark if ARR has other settings now than in one of these runs."""
+    return "" if is_current(runs) else f" ({OLDER})"
+
+
 def _active(results: Any) -> Measured:
     rows = {row["sampler"]: row for row in results["summary"] if row["fit"] == "t-STE"}
     arr, greedy = rows["ARR"]["distance 4 ÷ Random"], rows["Greedy"]["distance 4 ÷ Random"]
@@ -224,7 +234,8 @@ def _active(results: Any) -> Measured:
     return Measured(
         f"ARR {arr:.2f}, Greedy {greedy:.2f} of the answers of Random (simulated crowd, "
         f"{rows['ARR']['seeds']} seeds). Greedy is as poor as reported only with the score that "
-        f"leaves out the head's entropy: {plain:.2f}",
+        f"leaves out the head's entropy: {plain:.2f}"
+        + _older(results["runs"]["eggs"]["ARR"].values()),
         PARTLY if arr < 0.6 else NO,
     )
 
@@ -238,7 +249,8 @@ def _served(results: Any) -> Measured:
     facts = ", ".join(f"{value:.2f} to {goal}" for goal, value in rows.items())
     half = [value <= 0.5 for value in rows.values()]
     return Measured(
-        f"ARR / Random answers through the running service: {facts}",
+        f"ARR / Random answers through the running service: {facts}"
+        + _older(run for run in results["runs"] if run["sampler"] == "ARR"),
         YES if all(half) else PARTLY if any(half) else NO,
     )
 
@@ -264,6 +276,10 @@ def _human(results: Any) -> Measured:
             f"at worst {new['worst difference']:+.1f} points from Random, accuracy {low:.3f} to "
             f"{high:.3f} at the end; version 0.2 {old['answers ÷ Random']:.2f}, at worst "
             f"{old['worst difference']:+.1f} points"
+            + _older(
+                {"settings": case.get("settings", {}).get(seed)}
+                for seed in case["runs"]["ARR"]["auto"]
+            )
         )
     verdict = YES if min(worst) >= -0.5 and max(ratios) <= 0.6 else PARTLY
     if min(worst) < -0.5 and min(ratios) > 1.0:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from _sampler_settings import OLDER, is_current
+
 Rows = list[list[str]]
+
+
+def nothing(_: Any) -> str:
+    """Return no remark."""
+    return ""
 
 
 class Table(NamedTuple):
@@ -18,6 +28,7 @@ class Table(NamedTuple):
     heads: tuple[str, ...]
     rows: Callable[[Any], Rows]
     result: str = ""  # the file, if it is not named like the script
+    remark: Callable[[Any], str] = nothing  # a clause about these results
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -232,6 +243,12 @@ def _chaos(results: Any) -> Rows:
     ]
 
 
+def older_sampler(results: Any) -> str:
+    """Return a remark if ARR has other settings now than in one of the runs."""
+    runs = [run for run in results["runs"] if run["sampler"] == "ARR"]
+    return "" if is_current(runs) else f" ({OLDER})"
+
+
 def _active(results: Any) -> Rows:
     return [
         [
@@ -411,6 +428,7 @@ TABLES = {
             "serve_active.py",
             ("goal", "fit", "goal counted", "ARR", "reached", "Random", "reached", "ratio"),
             _active,
+            remark=older_sampler,
         ),
     ],
 }

@@ -39,6 +39,32 @@ def test_other_results_change_both_pages(performance, tmp_path):
     assert "| 77.00 | 77 |" in changed
 
 
+def test_results_of_other_settings_of_the_sampler_are_named(performance, tmp_path):
+    """The sampler changes from time to time, and its benchmarks take an hour."""
+    settings = importlib.import_module("_sampler_settings")
+    results = shutil.copytree(performance.RESULTS, tmp_path / "results")
+    file = results / "serve_active.json"
+    found = json.loads(file.read_text())
+    for now in (True, False):
+        for run in found["runs"]:
+            run["settings"] = settings.fingerprint()
+        if not now:
+            next(r for r in found["runs"] if r["sampler"] == "ARR")["settings"] = "0"
+        file.write_text(json.dumps(found))
+        pages = performance.page(results), performance.readme(README, results)
+        assert [page.count(settings.OLDER) for page in pages] == ([0, 0] if now else [1, 2])
+
+
+def test_another_default_of_the_sampler_is_another_setting(performance, monkeypatch):
+    settings = importlib.import_module("_sampler_settings")
+    found = {settings.fingerprint()}
+    for module, name in ((settings._guard, "_MARGIN"), (settings._choice, "LAPSES")):
+        monkeypatch.setattr(module, name, 0.5)
+        found.add(settings.fingerprint())
+    assert len(found) == 3
+    assert not settings.is_current([])
+
+
 def test_a_cell_holds_one_number(performance):
     cells = [
         cell.strip()
