@@ -82,6 +82,15 @@ def test_skips_are_recorded_and_do_not_count(lab):
     assert lab.n_answers() == 6
 
 
+def test_a_skipped_practice_query_is_no_skip(lab):
+    """It is not in the export of skips, and the limit of skips is for the study's queries."""
+    lab = lab(SMALL + "skip: true\npractice: [{head: 0, left: 1, right: 2}]\n")
+    standing = lab.come()
+    assert standing.queries[0].kind == "practice"
+    after = lab.answer(lab.token(standing), standing.queries[0], None).person
+    assert (after.practised, after.skipped, after.answered, after.extra) == (1, 0, 0, 0)
+
+
 def test_counters_agree_with_the_answers(lab):
     lab = lab(SMALL + "skip: true\n")
     for name in "abc":

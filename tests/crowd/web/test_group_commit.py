@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from accelerando.crowd.store import Store
+from accelerando.crowd.store import Store, experiments
 from accelerando.crowd.store.errors import ApiError
 from accelerando.crowd.web import group_commit
 from accelerando.crowd.web.group_commit import GroupCommit
@@ -163,6 +163,28 @@ def test_what_is_refused_is_undone_alone(tmp_path, in_loop):
     store.is_sqlite = True
     store.close()
     other.close()
+
+
+def test_later_writes_do_not_see_an_experiment_as_a_refused_one_had_changed_it(lab):
+    """A transaction keeps the experiment that it has read; a rollback does not change that."""
+    lab = lab("name: eggs\nitems: 8\n")
+    number, writer = lab.find().frame.id, GroupCommit(lab.store)
+
+    def pause(connection):
+        experiments.set_state(connection, number, "paused")
+        assert lab.find_in(connection).state == "paused"
+        raise ApiError("no", "Not like this.", 409)
+
+    async def both():
+        writer._wary = 1  # as after a refusal: both share a transaction, with savepoints
+        return await asyncio.gather(
+            writer.run(pause), writer.run(lab.find_in), return_exceptions=True
+        )
+
+    refused, seen = asyncio.run(both())
+    writer.close()
+    assert isinstance(refused, ApiError)
+    assert seen.state == "running"
 
 
 def test_writes_without_refusals_need_no_savepoints(tmp_path):

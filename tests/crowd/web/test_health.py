@@ -117,6 +117,20 @@ def test_a_damaged_file_is_not_served_and_the_sentence_names_the_remedy(well, tm
     assert refused.status_code == 503, "nothing is acknowledged"
 
 
+def test_nothing_is_acknowledged_any_more_after_the_probe_has_seen_damage(well, monkeypatch):
+    """The next write might touch sound pages only and succeed."""
+
+    async def run(*arguments):
+        raise failing(sqlite3.SQLITE_CORRUPT)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(well.app.state.context.writer, "run", run)
+        assert probe(well)[1]["database"] == "damaged"
+    refused = well.visitor().post(f"{API}/participants", json={})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "unavailable")
+    assert probe(well)[1]["database"] == "damaged"
+
+
 def test_metrics_need_their_token(well, monkeypatch):
     visitor = well.visitor()
     assert visitor.get("/metrics").status_code == 404

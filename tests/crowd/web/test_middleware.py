@@ -69,24 +69,50 @@ def test_only_media_may_come_from_other_hosts():
     assert "img.test" not in page_policy()
 
 
-def test_a_body_that_does_not_arrive_is_given_up():
-    async def may_upload(scope):
-        return False
-
-    async def never():
-        await asyncio.Event().wait()
-
+def limited(routed, receive, path, seconds):
+    """Messages that are sent while a request is served whose messages ``receive`` returns."""
     sent = []
+
+    async def may_upload(scope):
+        return True
 
     async def send(message):
         sent.append(message)
 
-    routes = [Route("/small", echo, methods=["POST"])]
-    limited = BodyLimit(Starlette(routes=routes), 10, 100, may_upload, seconds=0.01)
-    scope = {"type": "http", "path": "/small", "method": "POST", "headers": [], "query_string": b""}
-    asyncio.run(SafeHeaders(limited)(scope, never, send))
+    scope = {"type": "http", "path": path, "method": "POST", "headers": [], "query_string": b""}
+    served = BodyLimit(routed, 10, 100, may_upload, seconds=seconds)
+    asyncio.run(SafeHeaders(served)(scope, receive, send))
+    return sent
+
+
+@pytest.mark.parametrize(("path", "seconds"), [("/small", "0.002"), ("/api/v1/restore", "0.04")])
+def test_a_body_that_does_not_arrive_is_given_up_and_one_with_files_later(path, seconds):
+    async def never():
+        await asyncio.Event().wait()
+
+    sent = limited(Starlette(routes=[Route(path, echo, methods=["POST"])]), never, path, 0.002)
     assert sent[0]["status"] == 408
     assert (b"x-frame-options", b"DENY") in sent[0]["headers"]
+    assert f"within {seconds} seconds".encode() in sent[1]["body"]
+
+
+def test_after_its_body_a_request_may_take_its_time():
+    """A route that waits for its visitor to leave is not a slow body."""
+    messages = iter([{"type": "http.request", "body": b"x"}, {"type": "http.disconnect"}])
+
+    async def receive():
+        message = next(messages)
+        if message["type"] == "http.disconnect":
+            for _ in range(5):  # turns of the loop, in which a limit that has passed ends the wait
+                await asyncio.sleep(0)
+        return message
+
+    async def patient(scope, receive, send):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        await PlainTextResponse("late")(scope, receive, send)
+
+    assert limited(patient, receive, "/small", 0.0)[0]["status"] == 200
 
 
 def test_a_declared_size_of_thousands_of_digits_is_refused_with_all_headers():
