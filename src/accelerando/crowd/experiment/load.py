@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,7 +152,7 @@ def make_experiment(
     shown = shown_items(items, files, limits, {} if known is None else known(settings.name))
     _refuse(document, files)
     used = {item.media for item in items}
-    notices += [*_unused(described, files, used), *files.notices]
+    notices += [*_unused(described, files, used), *files.notices, *_equal(items, files)]
     notices += removed_notices(settings, items)
     return Experiment(settings, shown.items, shown.media, notices)
 
@@ -191,6 +192,21 @@ def _unused(described: Any, files: Files, used: set[str]) -> list[str]:
         f"the same file under several names: {', '.join(names)}."
         for key, names in twice.items()
         if len(names) > 1 and key in used
+    ]
+
+
+def _equal(items: list[Item], files: Files) -> list[str]:
+    """Return a notice for items that people cannot tell apart; files under two names have one."""
+    names = Counter(media.key for media in files.media.values())
+    places: dict[tuple[str, str], list[int]] = {}
+    for number, item in enumerate(items):
+        if names[item.media] < 2:
+            places.setdefault((item.kind, item.media or item.html or item.text), []).append(number)
+    return [
+        f"the same item {len(numbers)} times: {items[numbers[0]].text[:40]} (items "
+        f"{', '.join(map(str, numbers[:5]))}{' and more' if len(numbers) > 5 else ''})."
+        for numbers in places.values()
+        if len(numbers) > 1
     ]
 
 
