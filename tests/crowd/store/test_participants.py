@@ -206,6 +206,19 @@ def test_the_experimenter_can_undo_a_withdrawal(lab):
         lab.do(participants.reinstate, lab.find(), lab.look(token).person)
 
 
+@pytest.mark.parametrize(("winner", "outcome"), [("right", "screened_out"), ("left", "done")])
+def test_a_session_that_had_ended_has_ended_after_a_withdrawal_was_undone(lab, winner, outcome):
+    """Who had failed the attention checks could go on and got the code of the others."""
+    checks = "checks: {every: 2, fail_after: 1, queries: [{head: 0, left: 1, right: 7, winner: 1}]}"
+    lab = lab(f"name: eggs\nitems: 8\nparticipants: {{answers: 2}}\n{checks}\n")
+    token = lab.token(lab.come())
+    assert lab.answer_all(token, winner)[1].outcome == outcome
+    person = withdraw(lab, token, lab.clock).person
+    lab.do(participants.reinstate, lab.find(), person)
+    standing = lab.look(token)
+    assert (standing.outcome, standing.person.outcome) == (outcome, outcome)
+
+
 def test_a_clock_that_was_ahead_does_not_keep_withdrawn_answers_for_ever(lab):
     lab = lab(SMALL)
     token = lab.token(lab.come())

@@ -53,6 +53,18 @@ def test_somebody_who_comes_back_keeps_the_places(lab):
     assert lab.come(participant="b").outcome == "full"
 
 
+def test_the_places_of_a_dropout_are_free_again_after_a_clock_was_ahead(lab):
+    """Such a dropout kept the places until the time that the wrong clock had shown."""
+    lab = lab(LIMIT.replace("12", "5, dropout_minutes: 30"))
+    now = lab.clock
+    lab.clock += 7 * 86400
+    lab.come(participant="a")
+    lab.clock = now
+    assert lab.come(participant="b").outcome is None
+    lab.clock -= 60  # clocks of two servers differ a little: b is there
+    assert lab.come(participant="c").outcome == "full"
+
+
 def test_people_who_leave_or_are_blocked_are_replaced(lab):
     lab = lab("name: eggs\nitems: 8\nparticipants: {answers: 2, total_participants: 2}\n")
     first, second = (lab.come(participant=name) for name in "ab")

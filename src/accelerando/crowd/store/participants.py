@@ -326,11 +326,16 @@ def reinstate(connection: Connection, snapshot: Snapshot, person: Person) -> Non
     """
     if person.withdrawn is None or person.asked == 0:
         raise ApiError("not_withdrawn", "There are no withdrawn answers of this participant.", 409)
-    done = person.quota is not None and person.answered >= person.quota
+    limit = snapshot.frame.settings.checks.fail_after
+    outcome = None
+    if limit is not None and person.failed >= limit:
+        outcome = "screened_out"
+    elif person.quota is not None and person.answered >= person.quota:
+        outcome = "done"
     connection.execute(
         update(participant)
         .where(participant.c.id == person.id)
-        .values(withdrawn=None, outcome="done" if done else None)
+        .values(withdrawn=None, outcome=outcome)
     )
     _new_revision(connection, snapshot)
 

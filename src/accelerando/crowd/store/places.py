@@ -99,4 +99,6 @@ def _counts(snapshot: Snapshot) -> tuple[ColumnElement[Any], ...]:
 def _takes_part(snapshot: Snapshot, clock: float) -> ColumnElement[bool]:
     """Return the condition of people who have not finished and are not dropouts."""
     seconds = 60 * snapshot.frame.settings.participants.dropout_minutes
-    return and_(participant.c.outcome.is_(None), participant.c.last > clock - seconds)
+    # A time far in the future was written by a clock that was wrong; it would never expire.
+    seen = and_(participant.c.last > clock - seconds, participant.c.last < clock + seconds)
+    return and_(participant.c.outcome.is_(None), seen)
