@@ -1,4 +1,4 @@
-"""Settings of the sampler: they tell whether a result was measured with those of today.
+"""Fingerprint of the sampler's settings, to recognize results of other settings.
 
 A run keeps ``fingerprint()``: the defaults of ARR, and the constants of the guard, of the choice of
 models and of refits. The pages name results of runs with another one, or with none.
@@ -12,7 +12,7 @@ from typing import Any
 
 from accelerando.crowd import ARR, _choice, _guard, _refit
 
-OLDER = "ARR with earlier settings"
+OLDER = "earlier settings"
 
 
 def fingerprint() -> str:

@@ -221,11 +221,11 @@ def test_items_that_are_listed_twice_are_named(tmp_path):
     assert len(made.items) == 4
     assert made.notices == ["the same item 2 times: tea (items 0, 2)."]
     assert load_experiment(write(tmp_path, "items: [a, b, A]")).notices == []
+    boxes = [f"<div style='background: {color}'></div>" for color in ("red", "blue", "red")]
+    made = load_experiment(write(tmp_path, f"targets: {boxes}"))
+    assert made.notices == ["the same item 2 times: red (items 0, 2)."]
     lines = "image,alt\ncat.png,a cat\ndog.png,a dog\ncat.png,my cat\n"
     files = {"cat.png": png(1), "dog.png": png(2), "list.csv": lines.encode()}
     (tmp_path / "p.zip").write_bytes(zipped(files))
     made = load_experiment(write(tmp_path, "items: p.zip"))
     assert made.notices == ["the same item 2 times: cat.png (items 0, 2)."]
-    boxes = [f"<div style='background: {color}'></div>" for color in ("red", "blue", "red")]
-    made = load_experiment(write(tmp_path, f"targets: {boxes}"))
-    assert made.notices == ["the same item 2 times: red (items 0, 2)."]
