@@ -118,3 +118,24 @@ def test_layers_that_are_skipped_with_power_sgd(tmp_path):
         waiting = [pool.submit(with_power, path, rank) for rank in range(2)]
         first, second = (one.result(timeout=100) for one in waiting)
     assert first == second
+
+
+def test_a_rank_without_rows_has_used_nothing():
+    """The row that it evaluates, so that collective operations meet, may be one of earlier ones."""
+
+    def work(group):
+        fit = train(ddp_fit(group, model_of(Routed, momentum=0.9), rows=4))
+        comm, (first, *rest) = fit.comm, fit.model.parameters
+        for parameter in (first, *rest):
+            parameter.grad = torch.zeros_like(parameter)
+        rest[0].grad = None
+        found = []
+        for held in (1, 0):
+            comm._held = held
+            comm._look_for_missing()
+            found.append(len(comm._missing))
+        comm.close()
+        return found, len(rest)
+
+    ((found, others),) = on_ranks(1, work)
+    assert found == [1, others + 1]
