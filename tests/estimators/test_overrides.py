@@ -188,6 +188,37 @@ def test_a_net_without_a_criterion(line):
     assert net.history[-1]["train_loss"] < net.history[0]["train_loss"]
 
 
+class Twice(NeuralNet):
+    """A second module, and a second criterion with a parameter."""
+
+    def initialize_module(self):
+        super().initialize_module()
+        self.second_ = nn.Linear(1, 1)
+        return self
+
+    def initialize_criterion(self):
+        super().initialize_criterion()
+        self.scale_ = nn.Bilinear(1, 1, 1)
+        return self
+
+    def infer(self, x, **fit_params):
+        return self.second_(super().infer(x, **fit_params))
+
+    def get_loss(self, y_pred, y_true, *args, **kwargs):
+        return self.criterion_(y_pred, y_true) + self.scale_(y_pred, y_true).square().mean()
+
+
+def test_ranks_train_all_modules_and_criteria(line, client):
+    settings = {"criterion": nn.MSELoss, "lr": 0.01, "random_state": 0}
+    here = fit(Twice, *line, **settings)
+    ranks = fit(Twice, *line, **settings, client=client, min_workers=2, max_workers=2)
+    assert ranks.updates_frame()["ranks"].max() == 2
+    for (name, one), (_, other) in zip(
+        here.get_all_learnable_params(), ranks.get_all_learnable_params(), strict=True
+    ):
+        torch.testing.assert_close(one, other, msg=name)
+
+
 def test_a_trimmed_net_predicts_and_refuses_to_train(line):
     from skorch.exceptions import SkorchTrainingImpossibleError
 

@@ -49,11 +49,15 @@ class Components:
     def named_parameters(self) -> list[tuple[str, torch.Tensor]]:
         """Return the parameters of all modules and criteria, each once."""
         found: dict[int, tuple[str, torch.Tensor]] = {}
-        for part in (*self.modules.values(), *self.criteria.values()):
+        for part in self.parts():
             if hasattr(part, "named_parameters"):
                 for name, parameter in part.named_parameters():
                     found.setdefault(id(parameter), (name, parameter))
         return list(found.values())
+
+    def parts(self) -> list[Any]:
+        """Return all modules and criteria."""
+        return [*self.modules.values(), *self.criteria.values()]
 
     @property
     def is_large(self) -> bool:
@@ -67,7 +71,7 @@ class Components:
     def buffers(self) -> list[torch.Tensor]:
         """Return the buffers of all modules and criteria, each once."""
         found: dict[int, torch.Tensor] = {}
-        for part in (*self.modules.values(), *self.criteria.values()):
+        for part in self.parts():
             for buffer in part.buffers() if hasattr(part, "buffers") else ():
                 found.setdefault(id(buffer), buffer)
         return list(found.values())

@@ -56,16 +56,17 @@ _FEW, _ALL, _SQUARE = 3, 8, 4
 
 
 class Carrier(nn.Module):
-    """The module, the criterion (it may have parameters, too) and the tail.
+    """All modules, all criteria (they may have parameters, too) and the tail.
 
     The attribute names are part of the parameters' names, which seed the draws of codecs and are
     the keys of error feedback: do not rename them.
     """
 
-    def __init__(self, module: nn.Module, criterion: Any, numbers: int) -> None:
+    def __init__(self, module: nn.Module, criterion: Any, numbers: int, more: Any = ()) -> None:
         super().__init__()
         self.module = module
         self.criterion = criterion if isinstance(criterion, nn.Module) else None
+        self.more = nn.ModuleList(part for part in more if isinstance(part, nn.Module))
         # A float64 tail in a float32 model would open a second bucket; a float32 tail in a float64
         # model would lose digits of the loss.
         dtypes = {p.dtype for p in self.parameters() if p.requires_grad}
@@ -141,7 +142,8 @@ class DDPAllReduce(SingleProcess):
         self.shard: Shard = group.shard
         self.ranks = size = group.shard.size
         self.alone = size == 1
-        self.carrier = Carrier(model.module, model.criterion, _ALL if control_active else _FEW)
+        numbers = _ALL if control_active else _FEW
+        self.carrier = Carrier(model.module, model.criterion, numbers, model.components.parts())
         self._model = model
         self._control_active = control_active
         self._sums = sums
@@ -150,8 +152,7 @@ class DDPAllReduce(SingleProcess):
         self._looked = False  # at the graph of the first loss
         tail = self.carrier.tail
         # A single rank has nobody to compare with; the loop compares micro-batches instead.
-        compares = looks_at_parts and size > 1
-        self.norms = RankNorms(group, tail, _SQUARE) if compares else None
+        self.norms = RankNorms(group, tail, _SQUARE) if looks_at_parts and size > 1 else None
         self.hook: CommHook | None = None
         if compressor is not None:
             self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
@@ -166,10 +167,9 @@ class DDPAllReduce(SingleProcess):
         self._bytes = all_reduce_bytes(n_bytes, size)
         self._numbers = torch.zeros_like(tail.data)
         self._rest: tuple[float, ...] = (0.0, 0.0)
-        self._mass = 0.0
+        self._mass = self._ready = 0.0
         self._loss: torch.Tensor | None = None
         self._noise: PartNorms | None = None
-        self._ready = 0.0
         learnable = [p for p in self.carrier.parameters() if p.requires_grad]
         self._learnable = [p for p in learnable if p is not tail]
         self._missing: set[int] = set()  # ids of the parameters that this rank did not use
