@@ -52,6 +52,8 @@ ROWS = {
     "float64 tensor": (torch.tensor(X, dtype=torch.float64), torch.tensor(Y), Y),
     "frame": (frame(), pd.Series(Y), Y),
     "sparse": (sparse.csr_matrix(X.astype("float64")), Y, Y),
+    "sparse without rows": (sparse.coo_matrix(X), Y, Y),
+    "foreign bytes": (X.astype(">f4"), Y.astype(">i8"), Y),
     "names": (X, NAMES[Y], NAMES[Y]),
     "list of names": (X, NAMES[Y].tolist(), NAMES[Y]),
     "category": (X, pd.Series(NAMES[Y], dtype="category"), NAMES[Y]),
@@ -79,7 +81,10 @@ def test_a_kind_of_input_is_what_it_stands_for(row):
     assert net.n_features_in_ == 4
 
 
-@pytest.mark.parametrize("row", ["float64", "frame", "names", "gaps", "list"])
+ON_RANKS = ["float64", "frame", "names", "gaps", "list", "sparse without rows", "foreign bytes"]
+
+
+@pytest.mark.parametrize("row", ON_RANKS)
 def test_ranks_compute_the_same(row, client):
     features, targets, _ = ROWS[row]
     net = fit(features, targets, client=client, min_workers=2, max_workers=2)
@@ -87,6 +92,17 @@ def test_ranks_compute_the_same(row, client):
     assert isinstance(net.criterion_, nn.CrossEntropyLoss)
     assert torch.allclose(parameters_of(net), parameters_of(fit(X, Y)), atol=1e-6)
     assert np.array_equal(net.predict(features), fit(features, targets).predict(features))
+
+
+def test_what_is_no_rows_is_refused_alike_by_predictions_on_workers(client):
+    nets = [fit(X, Y, max_epochs=1, client=where) for where in (client, None)]
+    for rows in (None, "abc", np.full((4, 4), "a")):
+        sentences = []
+        for net in nets:
+            with pytest.raises((TypeError, ValueError), match=r"X must be|X has the type") as error:
+                net.predict(rows)
+            sentences.append(str(error.value))
+        assert sentences[0] == sentences[1]
 
 
 def test_columns_are_arguments_of_forward_if_it_has_them():

@@ -244,7 +244,10 @@ def cast(leaf: Any, wanted: torch.dtype, what: str = "X") -> Any:
     Integers are never made of floating numbers: what lies behind the point would be lost.
     """
     dtype = dtype_of(leaf)
-    if dtype is None or dtype == wanted or (_is_integer(wanted) and not _is_integer(dtype)):
+    # PyTorch reads no foreign byte order.
+    if dtype is None or (dtype == wanted and getattr(leaf.dtype, "isnative", True)):
+        return leaf
+    if _is_integer(wanted) and not _is_integer(dtype):
         return leaf
     if isinstance(leaf, torch.Tensor):
         return leaf.to(wanted)

@@ -19,7 +19,11 @@ from accelerando._cluster.driver.chunks import where_ranks_can_be
 from accelerando._cluster.plugins import shielded
 from accelerando._cluster.predictions import predict_chunks, whole_rows
 from accelerando._cluster.remarks import scheduler_cannot_load
+from accelerando.estimators._arrays import as_array
 from accelerando.estimators._check_ranks import check_is_client
+from accelerando.estimators._checks import is_plain
+from accelerando.estimators._input_checks import look_at_rows
+from accelerando.estimators._probe import reads_itself
 from accelerando.estimators._skorch import in_memory
 from accelerando.exceptions import UnsupportedError
 
@@ -46,6 +50,9 @@ def predict_elsewhere(net: Any, method: str, X: Any) -> Any:
     if net.client is None or net._trainer_ is not None or isinstance(X, Dataset):
         return None
     check_is_client(type(net), net.client)
+    if not is_plain(X) and not reads_itself(net):
+        X = as_array(X)  # sparse formats without rows, lists
+        look_at_rows(X)
     dataset = net.get_dataset(X)
     batches = net.get_iterator(dataset)
     if in_memory(dataset) is None or not hasattr(batches, "rows"):
