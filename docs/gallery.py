@@ -37,7 +37,7 @@ class Example:
 GALLERY = [
     Example("growing_batches", "Batches that grow", "The first program, with a figure.", True),
     Example("tables", "Tables", "Numbers with gaps and words, in a Pipeline.", notebook=True),
-    Example("images_from_disk", "Images from disk", "A folder, augmented, read by two ranks."),
+    Example("images_from_disk", "Images from disk", "A folder, augmented, read by two processes."),
     Example("padded_text", "Padded text", "Each batch is as long as its longest text."),
     Example("fine_tuning", "Fine-tuning", "Frozen layers and a new head.", notebook=True),
     Example("multi_output", "Several inputs and outputs", "Two inputs by name, two targets."),

@@ -30,7 +30,7 @@ def main(folder: Path, picture: str | None) -> None:
 
     # People answer "is a or b more like h?" with errors; ARR asks what teaches most.
     crowd = FromEmbedding(4 * colors, lapse=0.05)
-    asked = simulate(len(files), ARR(), crowd, n_answers=50 * len(files), random_state=0)
+    asked = simulate(len(files), ARR(), crowd, n_answers=30 * len(files), random_state=0)
 
     held_out, known = asked.triplets[::5], np.delete(asked.triplets, np.s_[::5], axis=0)
     model = OrdinalEmbedding(n_components=2, n_items=len(files), random_state=0).fit(known)
