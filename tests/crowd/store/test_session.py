@@ -91,11 +91,15 @@ def test_who_agreed_before_and_refuses_new_conditions_has_ended_and_the_answers_
     token = lab.token(lab.come())
     lab.do(session.consent, lab.name, lab.secret, token, True, 5.0)
     lab.answer_all(token, most=2)
+    on_screen = lab.look(token).queries[0]
     lab.do(lambda c: c.execute(update(participant).values(consent_version="1")))
     assert lab.look(token).consent_required
     refused = lab.do(session.consent, lab.name, lab.secret, token, False, 5.0)
     assert refused.outcome == "no_consent"
     assert refused.person.answered == 2
+    with pytest.raises(ApiError, match="has ended"):  # from a tab that still shows a query
+        lab.answer(token, on_screen)
+    assert lab.n_answers() == 2
     shown = session_json(refused, [], lab.secret, "")
     assert "are kept" in shown["completion"]["text_html"]
     with lab.store.read() as connection:
