@@ -6,6 +6,7 @@ from torch import nn
 
 from accelerando._engine.model import Components
 from accelerando._engine.structure import (
+    Description,
     checksum,
     describe,
     differences,
@@ -151,3 +152,11 @@ def test_what_cannot_be_sent_is_refused_if_it_is_not_there():
     content = pack_structure(source, describe(source))
     with pytest.raises(UnsupportedError, match=r"module\.0\._forward_hooks"):
         unpack_structure(model(), content)
+
+
+def test_what_cannot_be_sent_is_compared_by_its_description_too():
+    """Hooks are in new dictionaries after a copy: their identity says nothing."""
+    before = Description(attributes={"module#hooks": "not sendable: f"}, fixed={"module#hooks": 0})
+    now = Description(attributes={"module#hooks": "not sendable: g"}, fixed={"module#hooks": 0})
+    assert now.unsendable(before) == ["module#hooks"]
+    assert before.unsendable(before) == []
