@@ -34,7 +34,7 @@ class Folder(Dataset):
 
 
 def train(images: Folder, processes: int) -> NeuralNetClassifier:
-    """Return a net that was trained on images that so many processes have read."""
+    """Return a net that was trained on images that `processes` processes have read."""
     return NeuralNetClassifier(
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)),
         optimizer=torch.optim.Adam,

@@ -15,7 +15,7 @@ class SamplerOrder:
     """What a sampler yields in an epoch; what it draws depends on the seed and the epoch only.
 
     A run that continues inside an epoch asks for its order again, perhaps in another process. A
-    sampler draws from the global generators, or from a ``torch.Generator`` of its own, whose seed
+    sampler draws from the global generators, or from its own ``torch.Generator``, whose seed
     then counts, too. Afterwards all generators are as before.
 
     Parameters
