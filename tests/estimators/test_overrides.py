@@ -208,10 +208,20 @@ class Twice(NeuralNet):
         return self.criterion_(y_pred, y_true) + self.scale_(y_pred, y_true).square().mean()
 
 
-def test_ranks_train_all_modules_and_criteria(line, client):
+class Normalized(Twice):
+    """The second module couples rows."""
+
+    def initialize_module(self):
+        super().initialize_module()
+        self.second_ = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1))
+        return self
+
+
+@pytest.mark.parametrize("kind", [Twice, Normalized])
+def test_ranks_train_all_modules_and_criteria(kind, line, client):
     settings = {"criterion": nn.MSELoss, "lr": 0.01, "random_state": 0}
-    here = fit(Twice, *line, **settings)
-    ranks = fit(Twice, *line, **settings, client=client, min_workers=2, max_workers=2)
+    here = fit(kind, *line, **settings)
+    ranks = fit(kind, *line, **settings, client=client, min_workers=2, max_workers=2)
     assert ranks.updates_frame()["ranks"].max() == 2
     for (name, one), (_, other) in zip(
         here.get_all_learnable_params(), ranks.get_all_learnable_params(), strict=True

@@ -72,11 +72,11 @@ def settle_division(fit: Fit, X: Any, y: Any, rows: int, size: int) -> int:
     """
     micro, spec, model = fit.state.micro_batch, fit.spec, fit.model
     micro.verified = True
-    if spec.couples_rows is False or (couples_rows(model.module) and not spec.probes):
+    if spec.couples_rows is False or (couples_rows(*model.components.parts()) and not spec.probes):
         return size
     if (
         spec.divisible
-        and is_known_to_be_by_row(model.module)
+        and all(map(is_known_to_be_by_row, model.components.modules.values()))
         and not may_broadcast(model.criterion)
     ):
         return size

@@ -49,15 +49,21 @@ _BY_ROW = (
 )
 
 
-def couples_rows(module: nn.Module) -> bool:
-    """Return True if the output for a row depends on the other rows, as with BatchNorm.
+def couples_rows(*parts: Any) -> bool:
+    """Return True if what a module computes for a row depends on other rows, as with BatchNorm.
+
+    Parameters
+    ----------
+    *parts : module or other object
+        Modules and criteria; a function has no layers.
 
     Examples
     --------
     >>> couples_rows(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))), couples_rows(nn.ReLU())
     (True, False)
     """
-    return any(isinstance(part, _BATCH_COUPLED) for part in module.modules())
+    modules = [part for part in parts if isinstance(part, nn.Module)]
+    return any(isinstance(one, _BATCH_COUPLED) for module in modules for one in module.modules())
 
 
 def is_plain_batch_norm(layer: nn.Module) -> bool:
@@ -257,7 +263,7 @@ def facts_of(model: Any) -> dict[str, Any]:
     """Return what a fit must know of its model, which callbacks may change between two epochs."""
     return {
         # BatchNorm cannot train on the single row that an adaptive batch size may leave over.
-        "min_rows": 2 if couples_rows(model.module) else 1,
+        "min_rows": 2 if couples_rows(*model.components.parts()) else 1,
         "sums": getattr(model.criterion, "reduction", "mean") == "sum",
     }
 

@@ -140,8 +140,8 @@ def _structure(model: Model) -> dict[str, tuple[torch.Size, bool]]:
 
 
 def parts_of(model: Model) -> list[nn.Module]:
-    """Return all modules of the model and of its criterion."""
-    tops = [part for part in (model.module, model.criterion) if isinstance(part, nn.Module)]
+    """Return all modules of the model and of its criteria."""
+    tops = [part for part in model.components.parts() if isinstance(part, nn.Module)]
     return [part for top in tops for part in top.modules()]
 
 
@@ -180,7 +180,7 @@ def nothing_changes(model: Model) -> Iterator[Reset]:
     trained = [(p, p.requires_grad) for part in parts for p in part.parameters(recurse=False)]
     states = random.getstate(), np.random.get_state()
     devices = sorted({p.device.index or 0 for p in model.parameters if p.is_cuda})
-    layers = [part for part in model.module.modules() if is_plain_batch_norm(part)]
+    layers = [part for part in parts if is_plain_batch_norm(part)]
 
     def reset() -> None:
         for part, kept in attributes:

@@ -46,7 +46,7 @@ from accelerando._engine.trial import changed_by_forward
 from accelerando.estimators._base import EpochAverage
 from accelerando.estimators._check_strategy import check_measures
 from accelerando.estimators._epoch_table import EpochTable
-from accelerando.estimators._skorch import acts, criterion_of, has_custom_loss, module_of, overrides
+from accelerando.estimators._skorch import acts, criterion_of, has_custom_loss, overrides
 from accelerando.exceptions import UnsupportedError
 from accelerando.sync import Averaging
 
@@ -103,7 +103,8 @@ def check_division(net: Any, fit: Fit) -> None:
 
         check_collate(fit.feed)
     separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
-    by_row = is_known_to_be_by_row(module_of(net)) and not may_broadcast(criterion_of(net))
+    modules = fit.model.components.modules.values()
+    by_row = all(map(is_known_to_be_by_row, modules)) and not may_broadcast(criterion_of(net))
     if separable and by_row and not collates:
         return
     if fit.feed.n_examples is None or getattr(fit.feed, "chunks", None) == {}:
@@ -166,8 +167,9 @@ def _check_synchronized(net: Any, module: nn.Module) -> None:
 
 def _check_structure(net: Any, fit: Fit) -> None:
     """Refuse modules whose forward pass changes which parameters there are, or their shapes."""
-    module, feed = fit.model.module, fit.feed
-    by_row = is_known_to_be_by_row(module) and not has_custom_loss(net)
+    feed = fit.feed
+    known = all(map(is_known_to_be_by_row, fit.model.components.modules.values()))
+    by_row = known and not has_custom_loss(net)
     if by_row or feed.n_examples is None or getattr(feed, "chunks", None) == {}:
         return
     X, _ = rows_of(net, fit, some_rows(feed, _FEW_ROWS))

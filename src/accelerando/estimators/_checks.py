@@ -24,7 +24,7 @@ from accelerando._validation import (
     check_number,
     parameter_error,
 )
-from accelerando.estimators._skorch import criterion_of, has_custom_loss, module_of
+from accelerando.estimators._skorch import components_of, criterion_of, has_custom_loss
 from accelerando.exceptions import UnsupportedError
 from accelerando.monitor._monitor import Setting
 from accelerando.sync import Averaging
@@ -344,7 +344,7 @@ def check_feed(
             f"{measures} measures on the training set, which an IterableDataset cannot provide "
             "out of turn. Use RadaDamp, which needs no extra pass."
         )
-    coupled = couples_rows(module_of(net))
+    coupled = couples_rows(*components_of(net).parts())
     if coupled and isinstance(net.micro_batch_size, int):
         if net.client is not None:
             raise UnsupportedError(
@@ -376,18 +376,18 @@ def check_feed(
 def is_divisible(net: Any) -> bool:
     """Return True if a batch may be divided at all, if only to compare gradients of its parts."""
     separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
-    return separable and not couples_rows(module_of(net)) and net.micro_batch_size is not None
+    coupled = couples_rows(*components_of(net).parts())
+    return separable and not coupled and net.micro_batch_size is not None
 
 
 def splits_exactly(net: Any) -> bool:
     """Return True if dividing a batch is certain not to change the result, and pays.
 
-    That holds for a loss that is a mean over rows and a module without BatchNorm, on a CPU. On a
-    GPU undivided batches are faster.
+    That holds for a mean over rows without BatchNorm, on a CPU; a GPU prefers whole batches.
     """
     on_cpu = all(p.is_cpu for _, p in net.get_all_learnable_params())
     separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
-    return on_cpu and separable and not couples_rows(module_of(net))
+    return on_cpu and separable and not couples_rows(*components_of(net).parts())
 
 
 def monitor_setting(net: Any, strategy: Strategy, *, divisible: bool, compressed: bool) -> Setting:

@@ -157,9 +157,9 @@ class DDPAllReduce(SingleProcess):
         if compressor is not None:
             self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
         self._statistics: BatchStatistics | None = None
-        if couples_rows(model.module):
+        if couples_rows(*model.components.parts()):
             self._statistics = BatchStatistics(group)
-            self._undo_batchnorm = synchronize(model.module, self._statistics)
+            self._undo_batchnorm = synchronize(self.carrier, self._statistics)
         # DDP returns the mean over the ranks where the sum is wanted.
         self._factor = torch.tensor(float(size), device=tail.device)
         self.wrapped: DistributedDataParallel | None = self._wrap()
