@@ -26,9 +26,9 @@ from accelerando.exceptions import NotFiniteError, UnsupportedError
 
 
 def _only_dunder(found: re.Match[str]) -> str:
-    """Keep a proposal that adds underscores to a name; drop one that cuts a name in two."""
-    key, prefix, setting = found.groups()
-    return f"{key}." if key == prefix + setting else found[0]
+    """Keep a proposal that adds underscores to a name; drop one that cuts a plural in two."""
+    key, _, setting = found.groups()
+    return f"{key}." if len(setting) == 1 else found[0]
 
 
 def explain_components(net: Any, error: Exception) -> None:

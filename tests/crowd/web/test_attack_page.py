@@ -141,7 +141,8 @@ an account that somebody has written into a backup: \
     serve/backup nobody_adds_an_account_to_a_backup
 asking for pictures or the dashboard of a deleted experiment: \
     web/media_routes pictures_and_dashboard_of_a_deleted_experiment_are_gone
-bodies that arrive slowly: web/middleware a_body_that_does_not_arrive_is_given_up
+bodies that arrive slowly: web/middleware \
+    a_body_that_does_not_arrive_is_given_up_and_one_with_files_later
 uploads of strangers: web/attacks uploads_of_strangers_are_not_even_read, \
     web/attacks large_bodies_are_refused_while_they_come_in
 an answer to somebody else's query: web/attacks forged_answers_are_not_stored, \
