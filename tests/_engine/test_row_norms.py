@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from accelerando._engine.model import Components
 from accelerando._engine.row_norms import RowNorms
 from accelerando.batch_size import GeoDamp
 from accelerando.monitor import GradientNoiseScale, GradientVariance
@@ -138,6 +139,7 @@ class Plain:
 
     def __init__(self, module):
         self.module, self.criterion = module, nn.MSELoss()
+        self.components = Components({"module": module}, {"criterion": self.criterion}, {})
         self.parameters = list(module.parameters())
 
     def train(self, mode):

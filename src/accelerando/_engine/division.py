@@ -16,7 +16,7 @@ from accelerando._engine.coupling import (
     rows_to_compare,
 )
 from accelerando._engine.data.feed import leaves, only_tensors, slice_rows
-from accelerando._engine.micro_batch import couples_rows, may_broadcast
+from accelerando._engine.micro_batch import may_broadcast, net_couples_rows
 from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def settle_division(fit: Fit, X: Any, y: Any, rows: int, size: int) -> int:
     """
     micro, spec, model = fit.state.micro_batch, fit.spec, fit.model
     micro.verified = True
-    if spec.couples_rows is False or (couples_rows(*model.components.parts()) and not spec.probes):
+    if spec.couples_rows is False or (net_couples_rows(model.components) and not spec.probes):
         return size
     if (
         spec.divisible

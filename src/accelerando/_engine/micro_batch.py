@@ -66,6 +66,11 @@ def couples_rows(*parts: Any) -> bool:
     return any(isinstance(one, _BATCH_COUPLED) for module in modules for one in module.modules())
 
 
+def net_couples_rows(components: Any) -> bool:
+    """Return True if a module or a criterion of a net does."""
+    return couples_rows(*components.modules.values(), *components.criteria.values())
+
+
 def is_plain_batch_norm(layer: nn.Module) -> bool:
     """Return True for BatchNorm with PyTorch's own forward pass, which ranks synchronize."""
     kind = batch_norm_class()
@@ -263,7 +268,7 @@ def facts_of(model: Any) -> dict[str, Any]:
     """Return what a fit must know of its model, which callbacks may change between two epochs."""
     return {
         # BatchNorm cannot train on the single row that an adaptive batch size may leave over.
-        "min_rows": 2 if couples_rows(*model.components.parts()) else 1,
+        "min_rows": 2 if net_couples_rows(model.components) else 1,
         "sums": getattr(model.criterion, "reduction", "mean") == "sum",
     }
 

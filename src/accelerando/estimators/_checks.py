@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Subset
 
 from accelerando._engine.data.feed import Feed
 from accelerando._engine.loop import Fit
-from accelerando._engine.micro_batch import couples_rows, is_mean_over_rows
+from accelerando._engine.micro_batch import is_mean_over_rows, net_couples_rows
 from accelerando._validation import (
     check,
     check_choice,
@@ -344,7 +344,7 @@ def check_feed(
             f"{measures} measures on the training set, which an IterableDataset cannot provide "
             "out of turn. Use RadaDamp, which needs no extra pass."
         )
-    coupled = couples_rows(*components_of(net).parts())
+    coupled = net_couples_rows(components_of(net))
     if coupled and isinstance(net.micro_batch_size, int):
         if net.client is not None:
             raise UnsupportedError(
@@ -376,7 +376,7 @@ def check_feed(
 def is_divisible(net: Any) -> bool:
     """Return True if a batch may be divided at all, if only to compare gradients of its parts."""
     separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
-    coupled = couples_rows(*components_of(net).parts())
+    coupled = net_couples_rows(components_of(net))
     return separable and not coupled and net.micro_batch_size is not None
 
 
@@ -387,7 +387,7 @@ def splits_exactly(net: Any) -> bool:
     """
     on_cpu = all(p.is_cpu for _, p in net.get_all_learnable_params())
     separable = is_mean_over_rows(criterion_of(net)) and not has_custom_loss(net)
-    return on_cpu and separable and not couples_rows(*components_of(net).parts())
+    return on_cpu and separable and not net_couples_rows(components_of(net))
 
 
 def monitor_setting(net: Any, strategy: Strategy, *, divisible: bool, compressed: bool) -> Setting:

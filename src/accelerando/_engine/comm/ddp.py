@@ -38,7 +38,7 @@ from accelerando._engine.comm.gradient_noise import RankNorms, part_norms
 from accelerando._engine.comm.process_group import BucketSums, LostContact, ProcessGroup
 from accelerando._engine.comm.sync_batchnorm import BatchStatistics, synchronize
 from accelerando._engine.hints import no_graph, one_number
-from accelerando._engine.micro_batch import couples_rows
+from accelerando._engine.micro_batch import net_couples_rows
 from accelerando.exceptions import UnsupportedError
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class DDPAllReduce(SingleProcess):
         if compressor is not None:
             self.hook = make_hook(compressor, self.carrier, group, {} if memory is None else memory)
         self._statistics: BatchStatistics | None = None
-        if couples_rows(*model.components.parts()):
+        if net_couples_rows(model.components):
             self._statistics = BatchStatistics(group)
             self._undo_batchnorm = synchronize(self.carrier, self._statistics)
         # DDP returns the mean over the ranks where the sum is wanted.
