@@ -112,8 +112,8 @@ class Watch:
         letters = mode.replace("b", "").replace("t", "")
         if not isinstance(file, int) and ("w" in mode or not path.exists()):
             self.change(Change("create", path), lambda _: self._empty(file, mode))
-            letters = letters.replace("w", "r+" if "+" not in mode else "r").replace("x", "r+")
-            letters = "r+" if "r" in letters else letters
+            if "a" not in mode:
+                letters = "r+"  # it exists now, and is empty
         raw = _Raw(file, letters, closefd, path, self)
         if buffering == 0:
             return raw
