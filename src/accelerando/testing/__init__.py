@@ -7,6 +7,8 @@ a fault at every step until it succeeds.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from accelerando._extras import require
+
 if TYPE_CHECKING:
     from accelerando.testing._clock import ClockJump
     from accelerando.testing._database import ConnectionFault
@@ -37,4 +39,6 @@ def __getattr__(name: str) -> Any:
     """Import a fault when it is asked for: each needs other packages."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "ConnectionFault":
+        require("crowd", "accelerando.testing.ConnectionFault", "sqlalchemy")
     return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
